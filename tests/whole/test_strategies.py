@@ -64,7 +64,7 @@ class Handing(mt.Callback):
         team = self.team_of(moment)
         if self.processes is not None:
             team._processes, self.processes = self.processes, None
-            team.ask_all("hold", team._sent, team.num_agents)
+            team.ask_all("hold", team.held)
 
     def on_train_end(self, moment):
         team = self.team_of(moment)

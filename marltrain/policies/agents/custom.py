@@ -27,6 +27,7 @@ from marltrain.policies.backends.own import OwnModel
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions, TripletTransitions
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters, StackedHyperparameters
 from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.parallel.model_replicas import ModelSteps, model_steps
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Rollouts
 from marltrain.policies.schedules import Schedule
 from marltrain.random import MOST_SEED, chosen_seed
@@ -72,6 +73,7 @@ class CustomArguments(CustomSettings):
     memory: Replay | Rollouts | None = None
     seed: int | None = None
     jit_compile: bool = False
+    strategy: Any = None
 
 
 class CustomAgent(ExternalAgent):
@@ -99,6 +101,8 @@ class CustomAgent(ExternalAgent):
     observation_space, action_space: None: the spaces of the seat.
     memory: `Replay(capacity, n_step)` to learn off-policy, or `Rollouts()` to learn on-policy from each row once.
     jit_compile: compile the gradient passes of a Keras model with XLA.
+    strategy: distribution of the gradient passes over devices or processes, see `LearningAgent`. The losses must be
+        means over rows. The processes get copies of the model, so that losses and `after_update` may use no other one.
     settings: settings of `CustomSettings`. `agent.hyper.epsilon = 0.1` sets a hyperparameter later, to a value or a
         schedule.
 
@@ -126,6 +130,7 @@ class CustomAgent(ExternalAgent):
         memory: Replay | Rollouts | None = None,
         seed: int | None = None,
         jit_compile: bool = False,
+        strategy: Any = None,
         **settings: Any,
     ) -> None:
         """Check all arguments that can be checked before the first update."""
@@ -151,6 +156,7 @@ class CustomAgent(ExternalAgent):
             batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,
         )  # fmt: skip
         self.framework, self._by_name = self.own.framework, isinstance(optimizers, Mapping)
+        self._steps = model_steps(self.own, after_update, strategy, self.replay)
 
     def _phases(self) -> list[str] | None:
         """Return the loss names of a mapping, in order; None if the losses were not given as a mapping."""
@@ -172,7 +178,8 @@ class CustomAgent(ExternalAgent):
     def frozen_copy(self) -> CustomAgent:
         """Return an independent copy with the current weights."""
         own = self.own.frozen()
-        return copy.deepcopy(self, {id(self.own): own, id(self.model): own.model})
+        steps = ModelSteps(own, self.after_update)
+        return copy.deepcopy(self, {id(self.own): own, id(self.model): own.model, id(self._steps): steps})
 
     def needs(self) -> Needs:
         """Return the `Needs` of `memory`."""
@@ -247,11 +254,10 @@ class CustomAgent(ExternalAgent):
         columns = self._columns(batch)
         passes = iter([columns]) if isinstance(batch, Transitions) else self._minibatches(columns, batch_size)
         measured: list[dict[str, float]] = []
+        self._steps.begin()
         with self.own.learning():
-            for part in passes:
-                measured.append(self.own.step({name: self.own.tensors(value) for name, value in part.items()}))
-                if self.after_update is not None:
-                    self.after_update(self.model)
+            measured.extend(map(self._steps.step, passes))
+        self._steps.end(finite=bool(np.isfinite([list(metrics.values()) for metrics in measured]).all()))
         if isinstance(batch, Transitions) and batch.rows is not None:
             batch.errors = self._errors(len(batch.rows[0]))[None]
         return {name: float(np.mean([m[name] for m in measured])) for name in measured[0]}, len(measured)
@@ -278,6 +284,10 @@ class CustomAgent(ExternalAgent):
             order = self.learner().rngs("update")[0].permutation(rows)
             for index in np.array_split(order, parts):
                 yield {name: map_tree(itemgetter(index), value) for name, value in columns.items()}
+
+    def close(self) -> None:
+        """See `ExternalAgent`."""
+        self._steps.close()
 
     def _columns(self, batch: Batch) -> dict[str, Any]:
         """Return agent 0 of the reader's batch as the arrays of a LossBatch."""

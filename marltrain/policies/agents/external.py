@@ -70,6 +70,9 @@ class ExternalAgent(Agent):
         make = None if numbers is None else partial(transition_reader(needs, UniformReader), numbers=numbers)
         return streams.reader(seats, needs, make)
 
+    def close(self) -> None:
+        """End the processes that learning started; a later update starts them again."""
+
     def gamma(self) -> float:
         """Return the discount that the reader applies."""
         return 1.0
@@ -153,6 +156,10 @@ class ExternalLearner(Learner):
             metrics, passes = self.agent.learn(batch, batch_size)
         self.gradient_steps += passes
         return {name: np.array([value], np.float64) for name, value in metrics.items()}
+
+    def close(self) -> None:
+        """End the processes of the agent's strategy."""
+        self.agent.close()
 
     def describe(self) -> dict[str, Any]:
         """Return its counters and random streams as JSON values."""

@@ -10,12 +10,14 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol
 
+import cloudpickle
 import numpy as np
 
 from marltrain.checks import finite, shaped, within
 from marltrain.errors import SaveError
 from marltrain.layout import Array
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends.trials import Trial
 from marltrain.policies.learner.parallel.strategies import Strategy
 from marltrain.policies.networks import NetworkDefinition, Plan
 
@@ -77,6 +79,18 @@ class Network(Protocol):
     def structure(self) -> str:
         """Return a hash of the layers and shapes of a user's model; "" for networks of a NetworkSpec."""
         return ""
+
+    def trial(self) -> Trial:
+        """Return what a user's model does in training beside computing outputs; nothing for a NetworkSpec."""
+        return Trial()
+
+    def kept(self) -> dict[str, Array]:
+        """Return the arrays of a user's model that are not among `flat` (buffers, frozen weights), by name."""
+        return {}
+
+    def keep(self, arrays: Mapping[str, Array]) -> None:
+        """Set the arrays that `kept` of an equal network returned."""
+        raise TypeError(f"{type(self).__name__} keeps no arrays beside its weights")
 
     def arrays(self, row: int) -> dict[str, Array]:
         """Return one agent's weights by name."""
@@ -298,6 +312,10 @@ class Backend(Protocol):
 
     def threads(self) -> int:
         """Return the number of threads that an operation may use."""
+
+    def pickled(self, value: Any) -> bytes:
+        """Return a value, with the classes and functions of the user's script, as bytes for `cloudpickle.loads`."""
+        return bytes(cloudpickle.dumps(value))
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
         """Return a context in which the global random generators are seeded, and restored afterwards."""

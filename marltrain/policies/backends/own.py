@@ -8,12 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.layout import Array, map_tree
 
 Loss = Callable[[Any, Any], Any]
+UNEQUAL = 1e-3
+"""Largest relative difference between the loss of some rows and the mean over their parts."""
 
 
 @dataclass
@@ -31,10 +34,12 @@ class OwnModel(ABC):
 
     framework: the backend's name.  model: the user's model.  phases: in the order in which a gradient step runs them.
     errors: [B], the rows' errors that a loss of the last gradient step returned beside its scalar; None without any.
+    sums: the backend of a strategy, which sums losses and gradients over parts of the rows; None: no strategy.
     """
 
     framework: ClassVar[str]
     errors: Array | None = None
+    sums: Any = None
 
     def __init__(
         self,
@@ -70,6 +75,16 @@ class OwnModel(ABC):
     def device(self) -> Any:
         """Device of the model."""
 
+    @property
+    def device_name(self) -> str:
+        """Name of the model's device, as the argument `device` of an agent."""
+        return str(self.device)
+
+    @property
+    def draws(self) -> bool:
+        """Whether layers of the model hold states of random generators."""
+        return False
+
     @abstractmethod
     def tensors(self, tree: Any) -> Any:
         """Copy a numpy array, or a mapping of arrays, to tensors on the model's device; None stays None."""
@@ -94,15 +109,15 @@ class OwnModel(ABC):
         """Return the model's `structure_of`."""
         return structure_of(self.model)
 
-    def step(self, columns: Mapping[str, Any]) -> dict[str, float]:
+    def step(self, columns: Mapping[str, Any], share: float = 1.0) -> dict[str, float]:
         """Make a gradient step of each phase, in order; return metrics.
 
         Each phase uses the weights that the previous phase has updated. Its gradient is clipped by its norm and updates
         only the variables of its own optimizer.
-        columns: tensors of a batch's rows by name.
+        columns: tensors of a batch's rows by name.  share: share of all rows, if a process has only a part of them.
         Raises AgentError for a loss that is no scalar or does not depend on these variables.
         """
-        measured = self._steps(columns)
+        measured = self._steps(columns, share)
         metrics: dict[str, float] = {}
         for phase, (loss, norm, clipped, rate) in zip(self.phases, measured, strict=True):
             metrics[f"loss/{phase.name}"], metrics[f"grad_norm/{phase.name}"] = loss, norm
@@ -110,8 +125,41 @@ class OwnModel(ABC):
         metrics["loss/total"] = sum(loss for loss, *_ in measured)
         return metrics
 
+    def check_mean(self, columns: Mapping[str, Any], strategy: str) -> None:
+        """Raise AgentError for a loss that is no mean over rows, by the losses of two parts of the rows.
+
+        A loss that draws random numbers, and therefore differs between two calls, is not checked.
+        columns: arrays of at least two rows by name.  strategy: the strategy that needs a mean, for the error.
+        """
+        rows = len(columns["reward"])
+        first = max(rows // 3, 1)
+        slices = slice(None), slice(None), slice(first), slice(first, None)
+        parts = [map_tree(itemgetter(part), dict(columns)) for part in slices]
+        for phase, (whole, again, one, other) in zip(self.phases, self._losses(parts), strict=True):
+            mean = (first * one + (rows - first) * other) / rows
+            size = max(abs(whole), abs(one), abs(other))
+            if whole == again and abs(whole - mean) > UNEQUAL * (size + UNEQUAL):
+                raise AgentError(
+                    f"CustomAgent: loss {phase.name!r} is {whole:.6g} for {rows} rows, and {mean:.6g} as the mean over "
+                    f"two parts of them; {strategy} needs a loss that is a mean over rows, such as "
+                    "(batch.weight * errors).mean(). Sums, weights divided by their sum, advantages normalised in the "
+                    "batch and losses over sequences are none: change the loss, or leave strategy= out"
+                )
+
     @abstractmethod
-    def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
+    def statistics(self) -> str | None:
+        """Return `Trial.couples` for a layer of the framework that keeps statistics over a batch."""
+
+    @abstractmethod
+    def sent(self) -> Callable[[], OwnModel]:
+        """Return a function that makes an equal model with losses and optimizers; `Backend.pickled` can pickle it."""
+
+    @abstractmethod
+    def _losses(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
+        """Return each phase's loss of the rows of each part, arrays by name; no state of the model changes."""
+
+    @abstractmethod
+    def _steps(self, columns: Mapping[str, Any], share: float) -> Sequence[tuple[float, float, float, float]]:
         """Make the gradient steps; return each phase's loss, gradient norm before and after clipping, learning rate."""
 
     @abstractmethod

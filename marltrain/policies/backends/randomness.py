@@ -12,6 +12,11 @@ LENT = np.random.MT19937(0)
 """Bit generator of numpy's global functions within `numpy_seeded`."""
 
 
+def drawn_seed() -> int:
+    """Return a seed from numpy's global generator; call it within `numpy_seeded`."""
+    return int(np.random.randint(2**31))
+
+
 @contextmanager
 def numpy_seeded(seed: int) -> Iterator[None]:
     """Seed numpy's global functions; restore their generator afterwards."""

@@ -11,6 +11,7 @@ from marltrain.policies.batch import Needs
 from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps
 from marltrain.policies.learner.natural_gradient import NaturalGradientStep
 from marltrain.policies.learner.parallel.replicas import Replicas
+from marltrain.policies.learner.parallel.strategies import Strategy, parts_differ
 from marltrain.policies.learner.weights import Weights
 
 
@@ -52,6 +53,19 @@ def _check_replay_of_rollouts(algorithm: Algorithm, needs: Needs) -> None:
             )
 
 
+def check_models(algorithm: Algorithm, weights: Weights, strategy: Strategy) -> None:
+    """Raise ConfigError for a user's model whose gradient is not the sum of those of parts of the rows."""
+    for name, net in weights.online.items():
+        found = net.trial()
+        if found.couples is not None:
+            raise ConfigError(f"{algorithm.name}: {parts_differ(f'network {name!r}', found.couples, strategy)}")
+        if found.changes is not None and strategy.shares_variables:
+            raise ConfigError(
+                f"{algorithm.name}: network {name!r}: {found.changes}, and the replicas of {strategy} share their "
+                "variables: take MultiWorkerMirroredStrategy, or leave strategy= out"
+            )
+
+
 def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
     """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
     strategy = backend.strategy
@@ -63,13 +77,9 @@ def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights
             "solves for a natural gradient over all rows; it is trained without strategy="
         )
     if strategy is not None and weights.custom:
-        raise ConfigError(
-            f"{algorithm.name}: {strategy} needs networks that are NetworkSpecs (MLP(...), CNN(...)). A model "
-            "of your own may keep what parts of a minibatch cannot share, such as statistics of the batch; it is "
-            "trained without strategy="
-        )
+        check_models(algorithm, weights, strategy)
     if strategy is not None and strategy.members():
-        return Replicas(strategy, algorithm, backend, num_agents)
+        return Replicas(strategy, algorithm, backend, num_agents, custom=weights.custom)
     parts = algorithm, backend, weights.nets, weights.optimizers
     if backend.jit_compile:
         from marltrain.policies.compiled.gradient_steps import compiled_steps  # loads numba

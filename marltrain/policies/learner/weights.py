@@ -66,12 +66,17 @@ class Weights:
             net.load(row, arrays)
 
     def trained(self, *, targets: bool = False) -> dict[str, Array]:
-        """Return the weights, moments and step counts, each [K, ...]; `targets` includes the target networks."""
+        """Return the weights, moments and step counts, each [K, ...]; `targets` includes the target networks.
+
+        Also the other arrays of users' models, see `Network.kept`.
+        """
         nets = self.nets if targets else self.online
         made = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
         for name, optimizer in self.optimizers.items():
             for slot, value in optimizer.state().items():
                 made[f"optimiser/{name}/{slot}"] = self.backend.numpy(value)
+        for name, net in nets.items():
+            made.update({f"kept/{name}/{key}": array for key, array in net.kept().items()})
         return made
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
@@ -81,6 +86,8 @@ class Weights:
             if group == "net":
                 self.nets[name].assign(self.backend.tensor(held[""]))
                 self.nets[name].discard_copies()
+            elif group == "kept":
+                self.nets[name].keep(held)
             else:
                 for slot, value in self.optimizers[name].state().items():
                     self.backend.overwrite(value, held[slot])

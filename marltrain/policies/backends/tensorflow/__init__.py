@@ -25,12 +25,17 @@ from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.networks import ModelNetwork, Network, StackedNetwork
 from marltrain.policies.backends.tensorflow.optimizers import OPTIMIZERS, Optimizer
 from marltrain.policies.backends.tensorflow.randomness import seeded
+from marltrain.policies.backends.tensorflow.sending import pickled
 from marltrain.policies.networks import NetworkDefinition, Plan
 
 
 class Backend(base.Backend):
-    """TensorFlow on one device; see `base.Backend`."""
+    """TensorFlow on one device; see `base.Backend`.
 
+    parts: number of parts of a batch whose gradients are summed; each adds its share of the weight regularization.
+    """
+
+    parts: int = 1
     name = "tensorflow"
     ops: ModuleType = tensorflow_ops
 
@@ -71,6 +76,10 @@ class Backend(base.Backend):
 
         return Graph(placed, jit_compile=self.jit_compile)
 
+    def agreed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls a graph; in a cluster it raises WorkerError if the workers disagree."""
+        return call
+
     def threads(self) -> int:
         """See `base.Backend`."""
         return int(tf.config.threading.get_intra_op_parallelism_threads()) or os.cpu_count() or 1
@@ -107,7 +116,8 @@ class Backend(base.Backend):
         with tf.GradientTape(watch_accessed_variables=False) as tape, self._recorded(tape):
             tape.watch(sources)
             value, metrics = loss(nets, columns, hyper)
-            added = {f"regularisation/{name}": own for name in trains if (own := nets[name].penalty()) is not None}
+            penalties = {name: own for name in trains if (own := nets[name].penalty()) is not None}
+            added = {f"regularisation/{name}": own / self.parts for name, own in penalties.items()}
             total = tf.add_n([tf.reduce_sum(value), *(tf.reduce_sum(own) for own in added.values())])
         grads = tape.gradient(total, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return {**metrics, **added}, [network.joined(grad) for network, grad in zip(networks, grads, strict=True)]
@@ -175,6 +185,10 @@ class Backend(base.Backend):
             else (lambda value: np.asarray(value)[agents, index])
         )  # fmt: skip
         return {name: map_tree(picked, value) for name, value in columns.items()}
+
+    def pickled(self, value: Any) -> bytes:
+        """See `base.Backend` and `sending.pickled`."""
+        return pickled(value)
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
         """See `base.Backend` and `randomness.seeded`."""

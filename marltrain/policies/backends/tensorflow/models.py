@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -19,8 +19,10 @@ from marltrain.policies.backends import own
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.tensorflow.copies import check_keras
-from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
+from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph, seeded
 from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
+from marltrain.policies.backends.tensorflow.sending import check_sent
+from marltrain.policies.backends.tensorflow.trials import statistics_of
 
 
 class OwnModel(own.OwnModel):
@@ -76,6 +78,16 @@ class OwnModel(own.OwnModel):
         """Device of the first variable."""
         return str(self.model.variables[0].value.device)
 
+    @property
+    def device_name(self) -> str:
+        """See `own.OwnModel`."""
+        return ":".join(self.device.split(":")[-2:])
+
+    @property
+    def draws(self) -> bool:
+        """See `own.OwnModel`."""
+        return bool(self._states)
+
     def tensors(self, tree: Any) -> Any:
         """See `own.OwnModel`."""
         with tf.device(self.device):
@@ -112,17 +124,45 @@ class OwnModel(own.OwnModel):
     def _call(self, obs: Any) -> Any:
         return self.model(obs, training=False)
 
-    def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
-        measured, errors = self._graph(dict(columns))
+    def statistics(self) -> str | None:
+        """See `own.OwnModel`."""
+        return statistics_of(self.model)
+
+    def sent(self) -> Callable[[], OwnModel]:
+        """See `own.OwnModel`; raises AgentError for a model that cannot be sent."""
+        check_sent(self.model)
+        places = {id(variable): i for i, variable in enumerate(self.model.variables)}
+        steps = [
+            (phase.loss, type(phase.optimizer), phase.optimizer.get_config(), [places[id(v)] for v in phase.variables])
+            for phase in self.phases
+        ]
+        return partial(_made, self.model, dict(zip([p.name for p in self.phases], steps, strict=True)),
+                       self.batch_type, self.limit)  # fmt: skip
+
+    def _losses(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
+        """See `own.OwnModel`; the losses say themselves whether the model is in training."""
+        batches = [self.batch_type(**map_tree(self.tensors, part)) for part in parts]
+        kept = [(variable, variable.numpy()) for variable in self.model.non_trainable_variables]
+        with seeded(np.random.default_rng(0)):
+            made = [[float(self._loss(phase, batch)[0]) for batch in batches] for phase in self.phases]
+        for variable, value in kept:
+            variable.assign(value)
+        return made
+
+    def _steps(self, columns: Mapping[str, Any], share: float) -> Sequence[tuple[float, float, float, float]]:
+        if self.sums is None:
+            measured, errors = self._graph(dict(columns), None)
+        else:
+            measured, errors = self.sums.agreed(self._graph)(dict(columns), tf.constant(share, tf.float32))
         self.errors = None if errors is None else errors.numpy()
         return [tuple(row) for row in measured.numpy().tolist()]
 
-    def _traced(self, columns: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    def _traced(self, columns: dict[str, Any], share: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Make a gradient step; return loss, norms and learning rate of each phase, [phases, 4], and rows' errors."""
         seed_graph()
         reseed(self._states)
-        batch, known = self.batch_type(**columns), len(self.model.trainable_variables)
-        measured, errors = zip(*(self._phase_step(phase, batch) for phase in self.phases), strict=True)
+        known = len(self.model.trainable_variables)
+        measured, errors = zip(*(self._phase_step(phase, columns, share) for phase in self.phases), strict=True)
         new = self.model.trainable_variables[known:]
         check_added(self.model)
         if new:
@@ -132,19 +172,10 @@ class OwnModel(own.OwnModel):
             )
         return tf.stack(measured), next((each for each in errors if each is not None), None)
 
-    def _phase_step(self, phase: OwnPhase, batch: Any) -> tuple[Tensor, Tensor | None]:
-        sources = [variable.value for variable in phase.variables]
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(sources)
-            (loss, errors), added = own.parted(phase.loss(self.model, batch)), penalty(phase.variables)
-            total = loss if added is None or not tf.is_tensor(loss) else loss + tf.cast(added, loss.dtype)
-        if not tf.is_tensor(loss) or loss.shape.num_elements() != 1:
-            raise own.no_scalar(phase, f"a tensor of shape {loss.shape}" if tf.is_tensor(loss) else f"a {named(loss)}")
-        grads = tape.gradient(loss, sources)
-        if all(grad is None for grad in grads):
-            raise own.no_gradient(phase, "variables")
-        if added is not None:
-            grads = tape.gradient(total, sources)
+    def _phase_step(
+        self, phase: OwnPhase, columns: dict[str, Any], share: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        total, errors, grads = self._gradients(phase, columns) if share is None else self._summed(phase, columns, share)
         reached = [(tf.convert_to_tensor(g), v) for g, v in zip(grads, phase.variables, strict=True) if g is not None]
         norm = tf.linalg.global_norm([grad for grad, _ in reached])
         clipped, rate = norm, tf.convert_to_tensor(phase.optimizer.learning_rate)
@@ -153,6 +184,43 @@ class OwnModel(own.OwnModel):
             reached = [(grad * tf.cast(factor, grad.dtype), variable) for grad, variable in reached]
         phase.optimizer.apply(*(list(part) for part in zip(*reached, strict=True)))
         return tf.stack([tf.cast(tf.reshape(x, []), tf.float32) for x in (total, norm, clipped, rate)]), errors
+
+    def _gradients(self, phase: OwnPhase, columns: dict[str, Any]) -> tuple[Tensor, Tensor | None, list[Any]]:
+        """Return a phase's loss with penalties, the rows' errors, and gradients; None for variables without one."""
+        sources = [variable.value for variable in phase.variables]
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            (loss, errors), added = self._loss(phase, self.batch_type(**columns)), penalty(phase.variables)
+            total = loss if added is None else loss + tf.cast(added, loss.dtype)
+        grads = tape.gradient(loss, sources)
+        if all(grad is None for grad in grads):
+            raise own.no_gradient(phase, "variables")
+        return total, errors, grads if added is None else tape.gradient(total, sources)
+
+    def _loss(self, phase: OwnPhase, batch: Any) -> tuple[Tensor, Any]:
+        """Return the scalar and the rows' errors of a phase's loss; raises AgentError if it is no scalar."""
+        loss, errors = own.parted(phase.loss(self.model, batch))
+        if not tf.is_tensor(loss) or loss.shape.num_elements() != 1:
+            raise own.no_scalar(phase, f"a tensor of shape {loss.shape}" if tf.is_tensor(loss) else f"a {named(loss)}")
+        return loss, errors
+
+    def _summed(self, phase: OwnPhase, columns: dict[str, Any], share: Tensor) -> tuple[Tensor, None, list[Any]]:
+        """Return what `_gradients` returns, over the rows of all parts, without errors.  share: see `OwnModel.step`."""
+        reached: list[int] = []
+
+        def of_part(part: dict[str, Any], share: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+            total, _, grads = self._gradients(phase, part)
+            reached[:] = [i for i, grad in enumerate(grads) if grad is not None]
+            flat = [tf.reshape(tf.cast(tf.convert_to_tensor(grads[i]), tf.float32), [-1]) for i in reached]
+            return {"loss": tf.reshape(tf.cast(total, tf.float32), [1]) * share}, [tf.concat(flat, 0)[None] * share]
+
+        metrics, (flat,) = self.sums.over_parts(of_part, columns, share)
+        variables = [phase.variables[i] for i in reached]
+        pieces = tf.split(flat[0], [int(np.prod(v.shape, dtype=int)) for v in variables])
+        grads: list[Any] = [None] * len(phase.variables)
+        for i, piece, variable in zip(reached, pieces, variables, strict=True):
+            grads[i] = tf.cast(tf.reshape(piece, variable.shape), variable.dtype)
+        return metrics["loss"][0], None, grads
 
     def frozen(self) -> OwnModel:
         """See `own.OwnModel`; the copy shares the model and holds its own weights, which `acting` sets in the model.
@@ -184,6 +252,21 @@ class OwnModel(own.OwnModel):
         _take(self.model.weights, weights, "the model")
         for i, (phase, names) in enumerate(zip(self.phases, info["optimizers"], strict=True)):
             _take(phase.optimizer.variables, [arrays[name] for name in names], f"optimizers[{i}]")
+
+
+def _made(
+    model: keras.Model, steps: Mapping[str, tuple[Loss, type[Any], dict[str, Any], list[int]]],
+    batch_type: Callable[..., Any], limit: float | None,
+) -> OwnModel:  # fmt: skip
+    """Return a model with its losses and optimizers in another process.
+
+    steps: name of a loss -> loss, class and configuration of its optimizer, and indices of the variables of this.
+    """
+    losses = {name: loss for name, (loss, *_) in steps.items()}
+    optimizers = [
+        (kind.from_config(config), [model.variables[i] for i in indices]) for _, kind, config, indices in steps.values()
+    ]
+    return OwnModel(model, losses, optimizers, batch_type=batch_type, max_grad_norm=limit)
 
 
 def _take(variables: Sequence[Any], arrays: Sequence[Array], whose: str) -> None:

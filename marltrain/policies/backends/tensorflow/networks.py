@@ -21,6 +21,8 @@ from marltrain.policies.backends.tensorflow.copies import Maker
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
 from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
+from marltrain.policies.backends.tensorflow.trials import trial as trial_of
+from marltrain.policies.backends.trials import Trial, two_batches
 from marltrain.policies.networks import NetworkDefinition, Plan
 
 
@@ -145,6 +147,19 @@ class ModelNetwork(Network):
         with trial(f"model {type(self.model).__name__}", self.definition, errors):
             self._forward(*self.definition.empty((1, 2), lambda shape, dtype: tf.zeros(shape, dtype)))
         check_added(self.model)
+
+    def trial(self) -> Trial:
+        """See `base.Network`."""
+        return trial_of(self.model, two_batches(self.definition, tf.constant))
+
+    def kept(self) -> dict[str, Array]:
+        """See `base.Network`: the weights that do not learn, such as running statistics."""
+        return {str(i): np.array(weight.numpy()) for i, weight in enumerate(self._kept)}
+
+    def keep(self, arrays: Mapping[str, Array]) -> None:
+        """See `base.Network`."""
+        for i, weight in enumerate(self._kept):
+            weight.assign(arrays[str(i)])
 
     def penalty(self) -> Tensor | None:
         """See `base.Network`."""

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,6 +20,9 @@ from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from marltrain.policies.backends.randomness import numpy_seeded
+
+FAR = 2**20
+"""Draws between the random numbers of two workers."""
 
 
 @contextmanager
@@ -42,6 +46,12 @@ def _lent() -> keras.random.SeedGenerator:
     """Return the generator that replaces Keras's global generator; always the same, since graphs capture it."""
     with tf.init_scope():
         return keras.random.SeedGenerator(0)
+
+
+def set_apart(place: Any) -> None:
+    """Let the worker at index `place` draw other random numbers than the other workers; may be traced."""
+    state = _lent().state.value
+    state.assign_add(tf.stack([tf.zeros([], state.dtype), tf.cast(place, state.dtype) * FAR]))
 
 
 def random_states(model: keras.Model) -> list[keras.Variable]:

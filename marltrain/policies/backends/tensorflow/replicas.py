@@ -18,11 +18,14 @@ from marltrain.policies.learner.parallel.strategies import (
     LiveStrategy,
     Member,
     MirroredStrategy,
+    MultiWorkerMirroredStrategy,
     ParameterServerStrategy,
     Strategy,
 )
 
 Gradients = tuple[dict[str, Tensor], list[Tensor]]
+Compute = Callable[[dict[str, Any], Tensor], Gradients]
+"""(rows [B, ...], their share of all rows) -> metrics [1] and gradients [1, N], multiplied by the share."""
 
 
 class Fused:
@@ -51,7 +54,7 @@ class MirroredBackend(Backend):
     def __init__(self, device: str, strategy: tf.distribute.Strategy) -> None:
         """Use the devices of a `tf.distribute.MirroredStrategy`."""
         super().__init__(device)
-        self.mirrors = strategy
+        self.mirrors, self.parts = strategy, strategy.num_replicas_in_sync
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return a context in which variables have a copy on each device."""
@@ -61,14 +64,26 @@ class MirroredBackend(Backend):
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> Gradients:
         """Return metrics and gradients over the rows of all devices; see `Backend.gradients`."""
-        fused, count = Fused(), self.mirrors.num_replicas_in_sync
 
-        def own(columns: Any, hyper: Any) -> Tensor:
+        def own(columns: Any, hyper: Any) -> Gradients:
             place = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return fused.joined(Backend.gradients(self, loss, nets, trains, part_of(columns, place, count), hyper))
+            return Backend.gradients(self, loss, nets, trains, part_of(columns, place, self.parts), hyper)
 
-        each = self.mirrors.run(own, args=(columns, hyper))
+        return self.summed(own, columns, hyper)
+
+    def summed(self, gradients: Callable[..., Gradients], *arguments: Any) -> Gradients:
+        """Call a function on each device; return the sums of its metrics [K] and gradients [K, N]."""
+        fused = Fused()
+        each = self.mirrors.run(lambda *given: fused.joined(gradients(*given)), args=arguments)
         return fused.parted(self.mirrors.reduce(tf.distribute.ReduceOp.SUM, each, axis=None))
+
+    def over_parts(self, compute: Compute, columns: dict[str, Any], share: Tensor) -> Gradients:
+        """Return the sums of what a function of rows [B, ...] and their share returns for the rows of each device."""
+
+        def own(columns: dict[str, Any]) -> Gradients:
+            return compute(*own_part(columns, tf.distribute.get_replica_context().replica_id_in_sync_group, self.parts))
+
+        return self.summed(own, columns)
 
 
 class WorkerBackend(Backend):
@@ -80,20 +95,31 @@ class WorkerBackend(Backend):
     def __init__(self, device: str, strategy: tf.distribute.Strategy) -> None:
         """Use a strategy that this process has joined."""
         super().__init__(device)
-        self.workers = strategy
+        self.workers, self.parts = strategy, strategy.num_replicas_in_sync
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> Gradients:
         """Return metrics and gradients over the rows of all workers; see `Backend.gradients`."""
+
+        def own(columns: Any, hyper: Any) -> Gradients:
+            return Backend.gradients(self, loss, nets, trains, columns, hyper)
+
+        return self.summed(own, columns, hyper)
+
+    def summed(self, gradients: Callable[..., Gradients], *arguments: Any) -> Gradients:
+        """Call a function in each worker; return the sums of its metrics [K] and gradients [K, N]."""
         fused = Fused()
 
-        def own(columns: Any, hyper: Any) -> Tensor:
-            vector = fused.joined(Backend.gradients(self, loss, nets, trains, columns, hyper))
+        def own(*given: Any) -> Tensor:
+            vector = fused.joined(gradients(*given))
             return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, vector)
 
-        (vector,) = self.workers.experimental_local_results(self.workers.run(own, args=(columns, hyper)))
-        return fused.parted(vector)
+        return fused.parted(self.workers.experimental_local_results(self.workers.run(own, args=arguments))[0])
+
+    def over_parts(self, compute: Compute, columns: dict[str, Any], share: Tensor) -> Gradients:
+        """Return the sums of what a function of rows [B, ...] and their share returns for the rows of each worker."""
+        return self.summed(compute, columns, share)
 
 
 class ChiefBackend(Backend):
@@ -105,7 +131,7 @@ class ChiefBackend(Backend):
     def __init__(self, device: str, strategy: tf.distribute.ParameterServerStrategy, workers: int) -> None:
         """Use a cluster that this process has connected to."""
         super().__init__(device)
-        self.cluster, self.workers = strategy, workers
+        self.cluster, self.workers, self.parts = strategy, workers, workers
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._graphs: dict[tuple[Any, ...], tuple[Graph, Fused]] = {}
 
@@ -155,10 +181,22 @@ def part_of(columns: Any, part: Any, parts: int) -> Any:
     return cut
 
 
-def mirrored(device: str, strategy: Strategy) -> MirroredBackend:
+def own_part(columns: dict[str, Any], part: Any, parts: int) -> tuple[dict[str, Any], Tensor]:
+    """Return part `part` of the rows of columns [B, ...] and its share of all; at least a row, of share 0."""
+    rows = tf.shape(columns["reward"])[0]
+    start, stop = part * rows // parts, (part + 1) * rows // parts
+    first = tf.minimum(start, rows - 1)
+    cut: dict[str, Any] = map_tree(lambda value: value[first : tf.maximum(stop, first + 1)], columns)
+    return cut, tf.cast(stop - start, tf.float32) / tf.cast(rows, tf.float32)
+
+
+def within(device: str, strategy: Strategy) -> Backend:
     """Return the backend of a strategy within this process; raises ConfigError if devices are missing."""
-    if isinstance(strategy, LiveStrategy):
-        return MirroredBackend(device, strategy.given)
+    if isinstance(strategy, LiveStrategy | MultiWorkerMirroredStrategy):
+        from marltrain.policies.backends.tensorflow.joined import JoinedBackend, joined_cluster_strategy
+
+        given = strategy.given if isinstance(strategy, LiveStrategy) else joined_cluster_strategy()
+        return MirroredBackend(device, given) if strategy.shares_variables else JoinedBackend(device, given)
     if not isinstance(strategy, MirroredStrategy):
         raise TypeError(f"{strategy} has processes of its own")
     wanted = strategy.replicas
@@ -207,9 +245,13 @@ def joined(member: Member) -> Any:
     place = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type=kind, task_id=number, rpc_layer="grpc")
     if isinstance(member.strategy, ParameterServerStrategy):
         return ChiefBackend(device, tf.distribute.ParameterServerStrategy(place), member.strategy.workers)
-    ring = tf.distribute.experimental.CommunicationImplementation.RING
-    options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
-    return WorkerBackend(device, tf.distribute.MultiWorkerMirroredStrategy(place, options))
+    return WorkerBackend(device, tf.distribute.MultiWorkerMirroredStrategy(place, ring()))
+
+
+def ring() -> Any:
+    """Return the options of sums over a ring of workers."""
+    implementation = tf.distribute.experimental.CommunicationImplementation.RING
+    return tf.distribute.experimental.CommunicationOptions(implementation=implementation)
 
 
 def _take_devices(member: Member) -> None:

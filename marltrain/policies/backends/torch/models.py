@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import own
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
+from marltrain.policies.backends.torch.randomness import seeded
 from marltrain.policies.backends.torch.state import checked, packed, unpacked
+from marltrain.policies.backends.torch.trials import statistics_of
 
 
 class OwnModel(own.OwnModel):
@@ -84,23 +87,36 @@ class OwnModel(own.OwnModel):
         out = self.model(obs)
         return self.numpy(out) if isinstance(out, Tensor) else out
 
-    def _steps(self, columns: Mapping[str, Any]) -> Sequence[tuple[float, float, float, float]]:
-        batch, self.errors = self.batch_type(**columns), None
-        return [self._phase_step(phase, batch) for phase in self.phases]
+    def statistics(self) -> str | None:
+        """See `own.OwnModel`."""
+        return statistics_of(self.model)
 
-    def _phase_step(self, phase: OwnPhase, batch: Any) -> tuple[float, float, float, float]:
-        loss, errors = own.parted(phase.loss(self.model, batch))
+    def sent(self) -> Callable[[], OwnModel]:
+        """See `own.OwnModel`."""
+        return partial(_given, self)
+
+    def _losses(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
+        """See `own.OwnModel`; the model is in evaluation mode."""
+        batches = [self.batch_type(**map_tree(self.tensors, part)) for part in parts]
+        with seeded(np.random.default_rng(0)), _mode(self.model, training=False):
+            return [[float(self._loss(phase, batch)[0].detach()) for batch in batches] for phase in self.phases]
+
+    def _steps(self, columns: Mapping[str, Any], share: float) -> Sequence[tuple[float, float, float, float]]:
+        batch, self.errors = self.batch_type(**columns), None
+        return [self._phase_step(phase, batch, share) for phase in self.phases]
+
+    def _phase_step(self, phase: OwnPhase, batch: Any, share: float) -> tuple[float, float, float, float]:
+        loss, errors = self._loss(phase, batch)
         if errors is not None:
             self.errors = self.numpy(errors)
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            came = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-            raise own.no_scalar(phase, came)
         if not loss.requires_grad:
             raise own.no_gradient(phase, "parameters")
         # only these parameters get gradients; `backward` would add to the gradients of all parameters in the loss
-        grads = torch.autograd.grad(loss, phase.variables, allow_unused=True)
+        grads: Sequence[Tensor | None] = torch.autograd.grad(loss, phase.variables, allow_unused=True)
         if all(grad is None for grad in grads):
             raise own.no_gradient(phase, "parameters")
+        if self.sums is not None:
+            loss, grads = self._summed(loss, grads, phase.variables, share)
         for parameter, grad in zip(phase.variables, grads, strict=True):
             parameter.grad = grad
         limit = float("inf") if self.limit is None else self.limit
@@ -108,6 +124,23 @@ class OwnModel(own.OwnModel):
         phase.optimizer.step()
         phase.optimizer.zero_grad(set_to_none=True)
         return float(loss.detach()), norm, min(norm, limit), float(phase.optimizer.param_groups[0]["lr"])
+
+    def _loss(self, phase: OwnPhase, batch: Any) -> tuple[Tensor, Any]:
+        """Return the scalar and the rows' errors of a phase's loss; raises AgentError if it is no scalar."""
+        loss, errors = own.parted(phase.loss(self.model, batch))
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            came = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+            raise own.no_scalar(phase, came)
+        return loss, errors
+
+    def _summed(
+        self, loss: Tensor, grads: Sequence[Tensor | None], variables: Sequence[Tensor], share: float
+    ) -> tuple[Tensor, list[Tensor | None]]:
+        """Return the loss and the gradients over the rows of all processes; None where no process has a gradient."""
+        has = loss.new_tensor([grad is not None for grad in grads])
+        given = [torch.zeros_like(v) if g is None else g * share for g, v in zip(grads, variables, strict=True)]
+        whole, some, *summed = self.sums.summed([loss.detach() * share, has, *given])
+        return whole, [grad if count else None for grad, count in zip(summed, some.tolist(), strict=True)]
 
     def frozen(self) -> OwnModel:
         """See `own.OwnModel`."""
@@ -127,6 +160,10 @@ class OwnModel(own.OwnModel):
         optimizers = [phase.optimizer for phase in self.phases]
         for i, (optimizer, saved) in enumerate(zip(optimizers, unpacked(info["optimizers"], arrays), strict=True)):
             optimizer.load_state_dict(checked(saved, optimizer.state_dict(), f"optimizers/{i}"))
+
+
+def _given(model: OwnModel) -> OwnModel:
+    return model
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
+from marltrain.policies.backends.torch.trials import trial as trial_of
+from marltrain.policies.backends.trials import Trial, two_batches
 from marltrain.policies.networks import NetworkDefinition, Plan
 
 
@@ -163,6 +165,24 @@ class ModuleNetwork(Network):
 
     def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return torch.from_numpy(np.zeros(shape, dtype)).to(self.device)
+
+    def trial(self) -> Trial:
+        """See `base.Network`."""
+        batches = two_batches(self.definition, lambda array: torch.from_numpy(array).to(self.device))
+        return trial_of(self.module, batches)
+
+    def kept(self) -> dict[str, Array]:
+        """See `base.Network`: the buffers, and the parameters that do not learn."""
+        return {name: value.detach().cpu().numpy().copy() for name, value in self._kept()}
+
+    def keep(self, arrays: Mapping[str, Array]) -> None:
+        """See `base.Network`."""
+        for name, value in self._kept():
+            value.detach().copy_(torch.from_numpy(arrays[name]))
+
+    def _kept(self) -> list[tuple[str, Tensor]]:
+        frozen = [(name, value) for name, value in self.module.named_parameters() if not value.requires_grad]
+        return [*self.module.named_buffers(), *frozen]
 
     def arrays(self, row: int) -> dict[str, Array]:
         """Return the module's parameters and buffers by name."""

@@ -60,10 +60,12 @@ class ReplicaBackend(Backend):
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Return metrics and gradients over the rows of all processes; see `Backend.gradients`."""
         metrics, grads = super().gradients(loss, nets, trains, columns, hyper)
-        parts = [*metrics.values(), *grads]
+        summed = self.summed([*metrics.values(), *grads])
+        return dict(zip(metrics, summed, strict=False)), summed[len(metrics) :]
+
+    def summed(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Return the sums of tensors over all processes."""
         fused = torch.cat([part.reshape(-1) for part in parts])
         distributed.all_reduce(fused)
-        summed = [
-            piece.view_as(part) for piece, part in zip(fused.split([p.numel() for p in parts]), parts, strict=True)
-        ]
-        return dict(zip(metrics, summed, strict=False)), summed[len(metrics) :]
+        pieces = fused.split([part.numel() for part in parts])
+        return [piece.view_as(part).to(part.dtype) for piece, part in zip(pieces, parts, strict=True)]

@@ -1,16 +1,18 @@
-"""One replica process, which makes gradient steps on its part of the rows together with the other replicas."""
+"""One process of a strategy, which makes gradient steps on its part of the rows together with the others."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from marltrain.layout import Array
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.gradient_step import PartialGradientStep
 from marltrain.policies.learner.parallel.strategies import Member
 from marltrain.policies.learner.weights import Weights
@@ -20,41 +22,57 @@ class Replica:
     """Message handler of a member of a strategy: (order) -> answer."""
 
     def __init__(self, member: Member) -> None:
-        """Connect to the other members; create the agents' weights if the member holds a learner."""
+        """Connect to the other members; make what the member learns with, if it learns."""
         with _quiet(until_the_end=not member.learns):
             joined = import_module(f"marltrain.policies.backends.{member.backend}.replicas").joined(member)
-        self.speaks = member.index == 0
+        self.index = member.index
         if not member.learns:
             self.lent = joined
             return
         self.backend = joined
-        self.hold(member.algorithm, member.num_agents)
+        self.hold(member.held)
 
     def __call__(self, order: tuple[Any, ...]) -> Any:
-        """Execute an order (method name, *arguments) and return the result."""
+        """Execute an order (method name, *arguments) of what it holds, or ("hold", bytes); return the result."""
         name, *arguments = order
-        return getattr(self, name)(*arguments)
+        return self.hold(*arguments) if name == "hold" else getattr(self.held, name)(*arguments)
 
-    def hold(self, algorithm: bytes, num_agents: int) -> None:
-        """Create the weights of `num_agents` agents, with zeros until `assign` is called."""
-        kind, *made_of = cloudpickle.loads(algorithm)  # bytes from the parent process
-        held = kind(*made_of)
-        self.weights = Weights(held, self.backend, num_agents, None)
-        parts = held, self.backend, self.weights.nets, self.weights.optimizers
+    def hold(self, held: bytes) -> None:
+        """Hold a replica of a learner; held: a function (backend, index of the member) -> its methods, pickled."""
+        self.held = cloudpickle.loads(held)(self.backend, self.index)  # bytes from the parent process
+
+
+class AlgorithmReplica:
+    """A replica of the learner of an algorithm."""
+
+    def __init__(self, made_of: tuple[Any, ...], num_agents: int, backend: Backend, index: int) -> None:
+        """Create the weights of `num_agents` agents, with zeros until `assign` is called.
+
+        made_of: class, settings, layout and action space of the algorithm.
+        """
+        kind, *arguments = made_of
+        held = kind(*arguments)
+        self.backend, self.index = backend, index
+        self.weights = Weights(held, backend, num_agents, None)
+        parts = held, backend, self.weights.nets, self.weights.optimizers
         self.steps = [PartialGradientStep(phase, *parts) for phase in held.phases]
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Set weights, moments and step counts."""
         self.weights.assign(arrays)
 
-    def make(self, phase: int, columns: Mapping[str, Any], numbers: Array, due: Array) -> Any:
+    def make(
+        self, phase: int, columns: Mapping[str, Any], numbers: Array, due: Array, seed: int | None = None
+    ) -> Any:  # fmt: skip
         """Make one gradient step with the other members.
 
+        seed: of the random numbers that a user's model draws; each member draws others. None: there is no such model.
         Returns (metric names, values [M, K]) on member 0, None on the others.
         """
         step, backend = self.steps[phase], self.backend
-        measured = step(backend.tensor(columns), backend.tensor(numbers), due)
-        return (step.metrics, backend.numpy(measured)) if self.speaks else None
+        with drawing(backend, seed, self.index):
+            measured = step(backend.tensor(columns), backend.tensor(numbers), due)
+        return (step.metrics, backend.numpy(measured)) if self.index == 0 else None
 
     def trained(self) -> dict[str, Array]:
         """Return weights, moments and step counts."""
@@ -63,6 +81,11 @@ class Replica:
     def follow(self, share: Array) -> None:
         """Move the target networks by `share` [K]."""
         self.weights.follow(share)
+
+
+def drawing(backend: Backend, seed: int | None, index: int) -> AbstractContextManager[Any]:
+    """Return a context in which a member's global random generators are seeded, unless `seed` is None."""
+    return nullcontext() if seed is None else backend.seeded(np.random.default_rng([seed, index]))
 
 
 @contextmanager

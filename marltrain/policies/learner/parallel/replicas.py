@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import numpy as np
 
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, error_text
 from marltrain.layout import Array, map_tree
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend
+from marltrain.policies.backends.randomness import drawn_seed
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
-from marltrain.policies.learner.parallel.replica import Replica
+from marltrain.policies.learner.parallel.replica import AlgorithmReplica, Replica
 from marltrain.policies.learner.parallel.strategies import DataParallel, Member, Strategy
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.tensor_batch import TensorBatch
@@ -37,10 +38,19 @@ class Replicas(GradientSteps):
     learner has loaded an agent. After every update the learner copies the updated weights from a replica.
     """
 
-    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Backend, num_agents: int) -> None:
-        """Prepare the processes without starting them; raises ConfigError for an algorithm that cannot be pickled."""
-        self.team = Team(strategy, algorithm, backend, num_agents)
-        super().__init__([SharedGradientStep(n, phase, self.team) for n, phase in enumerate(algorithm.phases)])
+    def __init__(
+        self, strategy: Strategy, algorithm: Algorithm, backend: Backend, num_agents: int, *, custom: bool = False
+    ) -> None:
+        """Prepare the processes without starting them; raises ConfigError for an algorithm that cannot be pickled.
+
+        custom: whether a network is a user's model, which may draw random numbers.
+        """
+        made_of = type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space
+        held = partial(AlgorithmReplica, made_of, num_agents)
+        self.team = Team(strategy, backend, held, f"{algorithm.name}: its class and settings")
+        super().__init__(
+            [SharedGradientStep(n, phase, self.team, algorithm, custom) for n, phase in enumerate(algorithm.phases)]
+        )
 
     def begin(self, weights: Weights) -> None:
         """Start the processes, and load the weights if the replicas are outdated."""
@@ -75,11 +85,14 @@ class Team:
     outdated: whether the processes lack the learner's weights.  moved: whether the learner lacks their updates.
     """
 
-    def __init__(self, strategy: Strategy, algorithm: Algorithm, backend: Backend, num_agents: int) -> None:
-        """Prepare the arguments of the processes; raises ConfigError for an algorithm that cannot be pickled."""
-        self.strategy, self.algorithm, self.backend, self.num_agents = strategy, algorithm, backend, num_agents
+    def __init__(self, strategy: Strategy, backend: Backend, held: Callable[..., Any], what: str) -> None:
+        """Prepare the arguments of the processes; see `Replica.hold` for `held`, and `what` for the error.
+
+        Raises ConfigError if `held` cannot be pickled.
+        """
+        self.strategy, self.backend = strategy, backend
         self.outdated, self.moved = True, False
-        self._sent = _by_value(strategy, algorithm)
+        self.held = _by_value(backend, strategy, held, what)
         self._processes: Processes | RayProcesses | None = None
 
     def start(self) -> None:
@@ -90,8 +103,7 @@ class Team:
         names = [f"{name} of {strategy}" for name in strategy.members()]
         ports, threads = free_ports(len(names)), max(1, backend.threads() // strategy.computing())
         members = [
-            Member(strategy, i, ports, backend.name, str(backend.device), threads, self.num_agents, self._sent)
-            for i in range(len(names))
+            Member(strategy, i, ports, backend.name, str(backend.device), threads, self.held) for i in range(len(names))
         ]
         if isinstance(strategy, DataParallel) and strategy.address is not None:
             from marltrain.policies.learner.parallel.ray_processes import RayProcesses
@@ -132,20 +144,20 @@ class Team:
 class SharedGradientStep:
     """The gradient pass of one phase: `over_rows` runs in this process, the rest in the replicas."""
 
-    def __init__(self, number: int, phase: Phase, team: Team) -> None:
-        """Store the phase and its index `number` in the algorithm."""
-        self.number, self.phase, self.team = number, phase, team
+    def __init__(self, number: int, phase: Phase, team: Team, algorithm: Algorithm, custom: bool) -> None:
+        """Store the phase and its index `number` in the algorithm; see `Replicas` for `custom`."""
+        self.number, self.phase, self.team, self.algorithm, self._custom = number, phase, team, algorithm, custom
         self.metrics: tuple[str, ...] = ()
 
     def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
         """Make one gradient pass for the agents where `due` [K] is True; see `GradientStep`."""
         team, batch = self.team, TensorBatch(**columns)
         with team.backend.no_gradient():
-            team.algorithm.over_rows(team.backend.ops, batch)
+            self.algorithm.over_rows(team.backend.ops, batch)
         arrays, told = map_tree(team.backend.numpy, vars(batch)), team.backend.numpy(numbers)
-        parts = team.strategy.learning()
+        parts, seed = team.strategy.learning(), drawn_seed() if self._custom else None
         team.moved = True
-        answers = team.ask([("make", self.number, part_of(arrays, i, parts), told, due) for i in range(parts)])
+        answers = team.ask([("make", self.number, part_of(arrays, i, parts), told, due, seed) for i in range(parts)])
         self.metrics, values = answers[0]
         return team.backend.tensor(values)
 
@@ -168,12 +180,9 @@ def _on_ray(member: Member, strategy: DataParallel) -> Member:
     return replace(member, device=device, threads=max(1, int(given.get("num_cpus", member.threads))))
 
 
-def _by_value(strategy: Strategy, algorithm: Algorithm) -> bytes:
-    """Return an algorithm's class and arguments as bytes; cloudpickle includes classes of the user's script."""
-    made_of = type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space
+def _by_value(backend: Backend, strategy: Strategy, held: Callable[..., Any], what: str) -> bytes:
+    """Return a function as bytes, with the classes and functions of the user's script."""
     try:
-        return bytes(cloudpickle.dumps(made_of))
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{algorithm.name}: its class and settings cannot be sent to the processes of {strategy}: {error}"
-        ) from error
+        return backend.pickled(held)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"{what} cannot be sent to the processes of {strategy}: {error_text(error)}") from error

@@ -14,6 +14,8 @@ MOST = 1024
 """Maximum number of devices or processes of one machine that share a minibatch."""
 
 LOOPBACK = "127.0.0.1"
+JOINED = ("CollectiveAllReduceStrategy", "MultiWorkerMirroredStrategy")
+"""Class names of `tf.distribute.MultiWorkerMirroredStrategy`."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Strategy:
     def __post_init__(self) -> None:
         """Check the settings; raises ConfigError."""
         validate(self, type(self).__name__)
+
+    @property
+    def shares_variables(self) -> bool:
+        """Whether replicas compute with the same variables, which a layer must not change in a call then."""
+        return False
 
     def members(self) -> tuple[str, ...]:
         """Return the names of the started processes; empty if all work is in the learner's own process."""
@@ -50,26 +57,41 @@ class MirroredStrategy(Strategy):
     backend: ClassVar[str] = "tensorflow"
     replicas: int = setting(2, doc="devices that share a minibatch", low=1, high=MOST)
 
+    @property
+    def shares_variables(self) -> bool:
+        """See `Strategy`."""
+        return True
+
 
 @dataclass(frozen=True)
 class LiveStrategy(Strategy):
-    """The devices of a `tf.distribute.MirroredStrategy` object given by the user."""
+    """A strategy object of `tf.distribute` given by the user: the devices of this process, or a joined cluster."""
 
     backend: ClassVar[str] = "tensorflow"
     given: Any = setting(doc="the object")
+
+    @property
+    def shares_variables(self) -> bool:
+        """See `Strategy`."""
+        return type(self.given).__name__ not in JOINED
 
 
 @checked_arguments
 @dataclass(frozen=True)
 class MultiWorkerMirroredStrategy(Strategy):
-    """Worker processes that sum gradients with `tf.distribute.MultiWorkerMirroredStrategy`."""
+    """Worker processes that sum gradients with `tf.distribute.MultiWorkerMirroredStrategy`.
+
+    With workers=None, this process is a worker itself, of the cluster that the variable TF_CONFIG describes. Each of
+    its processes makes the same run, and computes a part of every gradient.
+    """
 
     backend: ClassVar[str] = "tensorflow"
-    workers: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
+    workers: int | None = setting(2, doc="processes that share a minibatch; None: the cluster of TF_CONFIG", low=1,
+                                  high=MOST)  # fmt: skip
 
     def members(self) -> tuple[str, ...]:
-        """Return the names of the workers."""
-        return tuple(f"worker {i}" for i in range(self.workers))
+        """Return the names of the workers that are started."""
+        return tuple(f"worker {i}" for i in range(self.workers or 0))
 
 
 @checked_arguments
@@ -83,6 +105,11 @@ class ParameterServerStrategy(Strategy):
     backend: ClassVar[str] = "tensorflow"
     workers: int = setting(2, doc="processes that share a minibatch", low=1, high=MOST)
     servers: int = setting(1, doc="processes that hold weights and moments", low=1, high=MOST)
+
+    @property
+    def shares_variables(self) -> bool:
+        """See `Strategy`."""
+        return True
 
     def members(self) -> tuple[str, ...]:
         """Return the names of the chief, the workers and the servers."""
@@ -139,8 +166,8 @@ class Member:
     index: its index in `strategy.members()`.
     ports: one free port of the loopback device per member; of Ray actors, one of the first member.
     first, address: addresses of the first member and of this one.
-    backend, device: names of its backend and device.  threads: its number of threads.  num_agents: K.
-    algorithm: class, settings, layout and action space, pickled with cloudpickle.
+    backend, device: names of its backend and device.  threads: its number of threads.
+    held: what the member holds if it learns, see `Replica.hold`.
     """
 
     strategy: Strategy
@@ -149,8 +176,7 @@ class Member:
     backend: str
     device: str
     threads: int
-    num_agents: int
-    algorithm: bytes
+    held: bytes
     first: str = LOOPBACK
     address: str = LOOPBACK
 
@@ -164,6 +190,14 @@ STRATEGIES: dict[str, type[Strategy]] = {
     made.__name__: made
     for made in (DataParallel, MirroredStrategy, MultiWorkerMirroredStrategy, ParameterServerStrategy)
 }
+
+
+def parts_differ(what: str, couples: str, strategy: Strategy) -> str:
+    """Return the error for a model whose rows depend on each other; couples: see `Trial`."""
+    return (
+        f"{what}: {couples}, and {strategy} splits the rows of a batch, so that the gradient would not be that of one "
+        "device: normalise each row by itself (LayerNorm, GroupNorm) in place of the batch, or leave strategy= out"
+    )
 
 
 def chosen(given: Any, backend: str) -> Strategy | None:
@@ -194,21 +228,17 @@ def _known(given: Any) -> Strategy:
             f"no strategy is called {given!r}.{did_you_mean(given, STRATEGIES)} There are {', '.join(STRATEGIES)}"
         )
     module, name = type(given).__module__, type(given).__name__
-    if module.startswith("tensorflow.") and name == "MirroredStrategy":
+    if module.startswith("tensorflow.") and name in ("MirroredStrategy", *JOINED):
         return LiveStrategy(given)
     raise ConfigError(
-        f"strategy must be one of {', '.join(STRATEGIES)}, the name of one, or a tf.distribute.MirroredStrategy, got "
+        f"strategy must be one of {', '.join(STRATEGIES)}, the name of one, or a MirroredStrategy or "
+        "MultiWorkerMirroredStrategy of tf.distribute, got "
         f"{given!r}.{_starts_itself(module, name)}"
     )
 
 
 def _starts_itself(module: str, name: str) -> str:
-    """Return a hint for strategy objects that would connect the user's own process to a cluster, otherwise ""."""
-    meant = {
-        "CollectiveAllReduce": "MultiWorkerMirroredStrategy(workers=2)",
-        "ParameterServer": "ParameterServerStrategy(workers=2, servers=1)",
-    }
-    for part, instead in meant.items():
-        if module.startswith("tensorflow.") and part in name:
-            return f" marltrain starts the processes itself: write strategy=mt.{instead}"
+    """Return a hint for an object of a parameter server strategy, otherwise ""."""
+    if module.startswith("tensorflow.") and "ParameterServer" in name:
+        return " marltrain starts the processes itself: write strategy=mt.ParameterServerStrategy(workers=2, servers=1)"
     return ""

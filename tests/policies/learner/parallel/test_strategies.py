@@ -43,6 +43,9 @@ def test_a_name_means_the_defaults(name):
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2", True, None])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_number_that_makes_no_sense_is_refused(name, value):
+    if (name, value) == ("MultiWorkerMirroredStrategy", None):  # joins a cluster
+        assert MultiWorkerMirroredStrategy(workers=None).members() == ()
+        return
     number = fields(STRATEGIES[name])[0].name
     with pytest.raises(ConfigError, match=f"{name}: {number} must be"):
         STRATEGIES[name](**{number: value})
@@ -64,27 +67,25 @@ def test_what_does_not_fit_is_told(strategy, backend, told):
         mt.PPO(VECTOR, ACTIONS, seed=0, backend=backend, strategy=strategy)
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("CollectiveAllReduceStrategy", r"mt.MultiWorkerMirroredStrategy\(workers=2\)"),
-        ("ParameterServerStrategyV2", r"mt.ParameterServerStrategy\(workers=2, servers=1\)"),
-    ],
-)
-def test_a_live_object_of_several_processes_is_told_what_to_write(name, meant):
-    live = type(name, (), {"__module__": "tensorflow.python.distribute.some_strategy"})()
+def test_a_live_object_of_a_parameter_server_is_told_what_to_write():
+    live = type("ParameterServerStrategyV2", (), {"__module__": "tensorflow.python.distribute.some_strategy"})()
+    meant = r"mt.ParameterServerStrategy\(workers=2, servers=1\)"
     with pytest.raises(ConfigError, match=f"marltrain starts the processes itself: write strategy={meant}"):
         chosen(live, "tensorflow")
 
 
-def test_a_live_mirrored_strategy_is_taken():
-    live = type("MirroredStrategy", (), {"__module__": "tensorflow.python.distribute.mirrored_strategy"})()
-    assert chosen(live, "tensorflow") == LiveStrategy(live)
+@pytest.mark.parametrize(("name", "shares"), [("MirroredStrategy", True), ("CollectiveAllReduceStrategy", False)])
+def test_a_live_strategy_is_taken(name, shares):
+    live = type(name, (), {"__module__": "tensorflow.python.distribute.some_strategy"})()
+    made = chosen(live, "tensorflow")
+    assert made == LiveStrategy(live)
+    assert made.shares_variables is shares
 
 
-def test_a_model_of_ones_own_and_compiling_go_with_no_strategy():
-    model = torch.nn.Linear(5, 3)
-    with pytest.raises(ConfigError, match=r"dqn: DataParallel\(processes=2\) needs networks that are NetworkSpecs"):
+def test_models_of_ones_own_with_statistics_over_a_batch_and_compiling_go_with_no_strategy():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3))
+    told = r"dqn: network 'q': layer '0' \(BatchNorm1d\) keeps statistics over .*DataParallel\(processes=2\) splits"
+    with pytest.raises(ConfigError, match=told):
         mt.DQN(VECTOR, ACTIONS, seed=0, network=model, strategy=DataParallel())
     with pytest.raises(ConfigError, match="jit_compile=True goes with no strategy"):
         mt.DQN(VECTOR, ACTIONS, seed=0, jit_compile=True, strategy=DataParallel())
