@@ -225,6 +225,7 @@ def _own() -> Call:
         "gamma": 0.9, "epsilon": Call(mt.exponential, {"start": 1.0, "stop": 0.1, "steps": 50}), "noise": 0.1,
         "max_grad_norm": 1.0, "batch_size": 4, "update_freq": 8, "update_per_step": 0.25, "learning_starts": 0,
         "epochs": 1, "minibatches": None, "act_fn": None, "after_update": None, "seed": 5, "jit_compile": False,
+        "strategy": None,
     }  # fmt: skip
     agents = []
     for _ in range(2):
