@@ -34,6 +34,6 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
     if spread is None or spread.members():
         backend: Backend = module.Backend(device, jit_compile=jit_compile)
     else:
-        backend = import_module(f"{module.__name__}.replicas").within(device, spread)
+        backend = import_module(f"{module.__name__}.devices").within(device, spread)
     backend.strategy = spread
     return backend

@@ -35,11 +35,13 @@ class OwnModel(ABC):
     framework: the backend's name.  model: the user's model.  phases: in the order in which a gradient step runs them.
     errors: [B], the rows' errors that a loss of the last gradient step returned beside its scalar; None without any.
     sums: the backend of a strategy, which sums losses and gradients over parts of the rows; None: no strategy.
+    draws: whether layers of the model hold states of random generators.
     """
 
     framework: ClassVar[str]
     errors: Array | None = None
     sums: Any = None
+    draws: bool = False
 
     def __init__(
         self,
@@ -74,16 +76,6 @@ class OwnModel(ABC):
     @abstractmethod
     def device(self) -> Any:
         """Device of the model."""
-
-    @property
-    def device_name(self) -> str:
-        """Name of the model's device, as the argument `device` of an agent."""
-        return str(self.device)
-
-    @property
-    def draws(self) -> bool:
-        """Whether layers of the model hold states of random generators."""
-        return False
 
     @abstractmethod
     def tensors(self, tree: Any) -> Any:
@@ -125,27 +117,6 @@ class OwnModel(ABC):
         metrics["loss/total"] = sum(loss for loss, *_ in measured)
         return metrics
 
-    def check_mean(self, columns: Mapping[str, Any], strategy: str) -> None:
-        """Raise AgentError for a loss that is no mean over rows, by the losses of two parts of the rows.
-
-        A loss that draws random numbers, and therefore differs between two calls, is not checked.
-        columns: arrays of at least two rows by name.  strategy: the strategy that needs a mean, for the error.
-        """
-        rows = len(columns["reward"])
-        first = max(rows // 3, 1)
-        slices = slice(None), slice(None), slice(first), slice(first, None)
-        parts = [map_tree(itemgetter(part), dict(columns)) for part in slices]
-        for phase, (whole, again, one, other) in zip(self.phases, self._losses(parts), strict=True):
-            mean = (first * one + (rows - first) * other) / rows
-            size = max(abs(whole), abs(one), abs(other))
-            if whole == again and abs(whole - mean) > UNEQUAL * (size + UNEQUAL):
-                raise AgentError(
-                    f"CustomAgent: loss {phase.name!r} is {whole:.6g} for {rows} rows, and {mean:.6g} as the mean over "
-                    f"two parts of them; {strategy} needs a loss that is a mean over rows, such as "
-                    "(batch.weight * errors).mean(). Sums, weights divided by their sum, advantages normalised in the "
-                    "batch and losses over sequences are none: change the loss, or leave strategy= out"
-                )
-
     @abstractmethod
     def statistics(self) -> str | None:
         """Return `Trial.couples` for a layer of the framework that keeps statistics over a batch."""
@@ -155,7 +126,7 @@ class OwnModel(ABC):
         """Return a function that makes an equal model with losses and optimizers; `Backend.pickled` can pickle it."""
 
     @abstractmethod
-    def _losses(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
+    def losses_of(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
         """Return each phase's loss of the rows of each part, arrays by name; no state of the model changes."""
 
     @abstractmethod
@@ -173,6 +144,28 @@ class OwnModel(ABC):
     @abstractmethod
     def load(self, info: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         """Load a result of `state`; raises ValueError, KeyError or RuntimeError if it does not fit."""
+
+
+def check_mean(model: OwnModel, columns: Mapping[str, Any], strategy: str) -> None:
+    """Raise AgentError for a loss that is no mean over rows, by the losses of two parts of the rows.
+
+    A loss that draws random numbers, and therefore differs between two calls, is not checked.
+    columns: arrays of at least two rows by name.  strategy: the strategy that needs a mean, for the error.
+    """
+    rows = len(columns["reward"])
+    first = max(rows // 3, 1)
+    slices = slice(None), slice(None), slice(first), slice(first, None)
+    parts = [map_tree(itemgetter(part), dict(columns)) for part in slices]
+    for phase, (whole, again, one, other) in zip(model.phases, model.losses_of(parts), strict=True):
+        mean = (first * one + (rows - first) * other) / rows
+        size = max(abs(whole), abs(one), abs(other))
+        if whole == again and abs(whole - mean) > UNEQUAL * (size + UNEQUAL):
+            raise AgentError(
+                f"CustomAgent: loss {phase.name!r} is {whole:.6g} for {rows} rows, and {mean:.6g} as the mean over two "
+                f"parts of them; {strategy} needs a loss that is a mean over rows, such as "
+                "(batch.weight * errors).mean(). Sums, weights divided by their sum, advantages normalised in the "
+                "batch and losses over sequences are none: change the loss, or leave strategy= out"
+            )
 
 
 def one_each(losses: Mapping[str, Loss], optimizers: Any) -> list[tuple[str, str, Loss, Any]]:

@@ -38,6 +38,7 @@ class Backend(base.Backend):
     parts: int = 1
     name = "tensorflow"
     ops: ModuleType = tensorflow_ops
+    pickled = staticmethod(pickled)
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
         """Choose a device: "auto" takes a GPU if there is one; raises ConfigError for a device that is missing.
@@ -185,10 +186,6 @@ class Backend(base.Backend):
             else (lambda value: np.asarray(value)[agents, index])
         )  # fmt: skip
         return {name: map_tree(picked, value) for name, value in columns.items()}
-
-    def pickled(self, value: Any) -> bytes:
-        """See `base.Backend` and `sending.pickled`."""
-        return pickled(value)
 
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
         """See `base.Backend` and `randomness.seeded`."""

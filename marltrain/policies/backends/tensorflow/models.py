@@ -21,7 +21,6 @@ from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.tensorflow.copies import check_keras
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph, seeded
 from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
-from marltrain.policies.backends.tensorflow.sending import check_sent
 from marltrain.policies.backends.tensorflow.trials import statistics_of
 
 
@@ -43,6 +42,7 @@ class OwnModel(own.OwnModel):
             )
         check_added(model)
         self._states = random_states(model)
+        self.draws = bool(self._states)
         self._reseeded = tf.function(partial(reseed, self._states), autograph=False)
         self._kept: list[Array] | None = None
         self._outputs = tf.function(self._call, autograph=False, reduce_retracing=True)
@@ -77,16 +77,6 @@ class OwnModel(own.OwnModel):
     def device(self) -> str:
         """Device of the first variable."""
         return str(self.model.variables[0].value.device)
-
-    @property
-    def device_name(self) -> str:
-        """See `own.OwnModel`."""
-        return ":".join(self.device.split(":")[-2:])
-
-    @property
-    def draws(self) -> bool:
-        """See `own.OwnModel`."""
-        return bool(self._states)
 
     def tensors(self, tree: Any) -> Any:
         """See `own.OwnModel`."""
@@ -129,8 +119,7 @@ class OwnModel(own.OwnModel):
         return statistics_of(self.model)
 
     def sent(self) -> Callable[[], OwnModel]:
-        """See `own.OwnModel`; raises AgentError for a model that cannot be sent."""
-        check_sent(self.model)
+        """See `own.OwnModel`."""
         places = {id(variable): i for i, variable in enumerate(self.model.variables)}
         steps = [
             (phase.loss, type(phase.optimizer), phase.optimizer.get_config(), [places[id(v)] for v in phase.variables])
@@ -139,12 +128,12 @@ class OwnModel(own.OwnModel):
         return partial(_made, self.model, dict(zip([p.name for p in self.phases], steps, strict=True)),
                        self.batch_type, self.limit)  # fmt: skip
 
-    def _losses(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
+    def losses_of(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
         """See `own.OwnModel`; the losses say themselves whether the model is in training."""
         batches = [self.batch_type(**map_tree(self.tensors, part)) for part in parts]
         kept = [(variable, variable.numpy()) for variable in self.model.non_trainable_variables]
         with seeded(np.random.default_rng(0)):
-            made = [[float(self._loss(phase, batch)[0]) for batch in batches] for phase in self.phases]
+            made = [[float(_loss(self.model, phase, batch)[0]) for batch in batches] for phase in self.phases]
         for variable, value in kept:
             variable.assign(value)
         return made
@@ -190,19 +179,12 @@ class OwnModel(own.OwnModel):
         sources = [variable.value for variable in phase.variables]
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            (loss, errors), added = self._loss(phase, self.batch_type(**columns)), penalty(phase.variables)
+            (loss, errors), added = _loss(self.model, phase, self.batch_type(**columns)), penalty(phase.variables)
             total = loss if added is None else loss + tf.cast(added, loss.dtype)
         grads = tape.gradient(loss, sources)
         if all(grad is None for grad in grads):
             raise own.no_gradient(phase, "variables")
         return total, errors, grads if added is None else tape.gradient(total, sources)
-
-    def _loss(self, phase: OwnPhase, batch: Any) -> tuple[Tensor, Any]:
-        """Return the scalar and the rows' errors of a phase's loss; raises AgentError if it is no scalar."""
-        loss, errors = own.parted(phase.loss(self.model, batch))
-        if not tf.is_tensor(loss) or loss.shape.num_elements() != 1:
-            raise own.no_scalar(phase, f"a tensor of shape {loss.shape}" if tf.is_tensor(loss) else f"a {named(loss)}")
-        return loss, errors
 
     def _summed(self, phase: OwnPhase, columns: dict[str, Any], share: Tensor) -> tuple[Tensor, None, list[Any]]:
         """Return what `_gradients` returns, over the rows of all parts, without errors.  share: see `OwnModel.step`."""
@@ -252,6 +234,14 @@ class OwnModel(own.OwnModel):
         _take(self.model.weights, weights, "the model")
         for i, (phase, names) in enumerate(zip(self.phases, info["optimizers"], strict=True)):
             _take(phase.optimizer.variables, [arrays[name] for name in names], f"optimizers[{i}]")
+
+
+def _loss(model: keras.Model, phase: OwnPhase, batch: Any) -> tuple[Tensor, Any]:
+    """Return the scalar and the rows' errors of a phase's loss; raises AgentError if it is no scalar."""
+    loss, errors = own.parted(phase.loss(model, batch))
+    if not tf.is_tensor(loss) or loss.shape.num_elements() != 1:
+        raise own.no_scalar(phase, f"a tensor of shape {loss.shape}" if tf.is_tensor(loss) else f"a {named(loss)}")
+    return loss, errors
 
 
 def _made(

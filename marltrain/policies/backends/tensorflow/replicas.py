@@ -9,18 +9,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import Tensor
 
-from marltrain.errors import ConfigError
 from marltrain.layout import map_tree
 from marltrain.policies.backends.base import Loss, Network
 from marltrain.policies.backends.tensorflow import Backend
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.learner.parallel.strategies import (
-    LiveStrategy,
     Member,
-    MirroredStrategy,
-    MultiWorkerMirroredStrategy,
     ParameterServerStrategy,
-    Strategy,
 )
 
 Gradients = tuple[dict[str, Tensor], list[Tensor]]
@@ -188,45 +183,6 @@ def own_part(columns: dict[str, Any], part: Any, parts: int) -> tuple[dict[str, 
     first = tf.minimum(start, rows - 1)
     cut: dict[str, Any] = map_tree(lambda value: value[first : tf.maximum(stop, first + 1)], columns)
     return cut, tf.cast(stop - start, tf.float32) / tf.cast(rows, tf.float32)
-
-
-def within(device: str, strategy: Strategy) -> Backend:
-    """Return the backend of a strategy within this process; raises ConfigError if devices are missing."""
-    if isinstance(strategy, LiveStrategy | MultiWorkerMirroredStrategy):
-        from marltrain.policies.backends.tensorflow.joined import JoinedBackend, joined_cluster_strategy
-
-        given = strategy.given if isinstance(strategy, LiveStrategy) else joined_cluster_strategy()
-        return MirroredBackend(device, given) if strategy.shares_variables else JoinedBackend(device, given)
-    if not isinstance(strategy, MirroredStrategy):
-        raise TypeError(f"{strategy} has processes of its own")
-    wanted = strategy.replicas
-    kind = "GPU" if "GPU" in Backend(device).device else "CPU"
-    if kind == "CPU":
-        _divide_cpu(wanted)
-    there = [one.name for one in tf.config.list_logical_devices(kind)]
-    if len(there) < wanted:
-        advice = _how_to_divide(wanted) if kind == "CPU" else 'Take fewer, or parts of the CPU with device="cpu"'
-        raise ConfigError(f"{strategy} needs {wanted} devices, TensorFlow has {len(there)} of kind {kind}. {advice}")
-    return MirroredBackend(device, tf.distribute.MirroredStrategy(there[:wanted]))
-
-
-def _divide_cpu(wanted: int) -> None:
-    """Divide the CPU into several logical devices; TensorFlow allows that only before its start."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    if len(tf.config.get_logical_device_configuration(cpu) or [None]) >= wanted:
-        return
-    try:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * wanted)
-    except RuntimeError:
-        return  # TensorFlow has started
-
-
-def _how_to_divide(wanted: int) -> str:
-    return (
-        "A CPU is divided into logical devices before TensorFlow starts, and it has: make the agents with this "
-        "strategy first, or begin the script with tf.config.set_logical_device_configuration("
-        f'tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * {wanted})'
-    )
 
 
 def joined(member: Member) -> Any:

@@ -10,12 +10,9 @@ import io
 from typing import Any
 
 import cloudpickle
-import keras
 import tensorflow as tf
 from keras.src.saving.keras_saveable import KerasSaveable
 from keras.src.utils.tracking import TrackedDict, TrackedList, TrackedSet
-
-from marltrain.errors import AgentError, error_text
 
 _AGAIN = {"build"}
 """Attributes of a layer that `Layer.__new__` makes again."""
@@ -46,21 +43,6 @@ def pickled(value: Any) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
-
-
-def check_sent(model: keras.Model) -> None:
-    """Raise AgentError for a model that cannot be sent to another process, or is another one there."""
-    try:
-        twin = cloudpickle.loads(pickled(model))
-        equal = [v.path for v in twin.variables] == [v.path for v in model.variables]
-        why = "" if equal else "its variables are others there"
-    except Exception as error:  # a user's class may raise anything
-        why = error_text(error)
-    if why:
-        raise AgentError(
-            f"model {type(model).__name__} cannot be sent to the processes of a strategy: {why}. Hold plain values, "
-            "layers and functions in its attributes"
-        )
 
 
 def _state(obj: Any) -> dict[str, Any]:

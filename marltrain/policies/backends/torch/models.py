@@ -95,7 +95,7 @@ class OwnModel(own.OwnModel):
         """See `own.OwnModel`."""
         return partial(_given, self)
 
-    def _losses(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
+    def losses_of(self, parts: Sequence[dict[str, Any]]) -> list[list[float]]:
         """See `own.OwnModel`; the model is in evaluation mode."""
         batches = [self.batch_type(**map_tree(self.tensors, part)) for part in parts]
         with seeded(np.random.default_rng(0)), _mode(self.model, training=False):

@@ -16,7 +16,7 @@ from marltrain.layout import Array, map_tree
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.frameworks import framework_of
-from marltrain.policies.backends.own import OwnModel
+from marltrain.policies.backends.own import OwnModel, check_mean
 from marltrain.policies.backends.randomness import drawn_seed
 from marltrain.policies.learner.parallel.replica import drawing
 from marltrain.policies.learner.parallel.replicas import Team
@@ -44,7 +44,7 @@ class ModelSteps:
         Raises AgentError for a loss that is no mean over rows, which a strategy needs.
         """
         if not self._checked and len(columns["reward"]) > 1:
-            self.own.check_mean(columns, str(self.strategy))
+            check_mean(self.own, columns, str(self.strategy))
             self._checked = True
         return self._made(columns)
 
@@ -142,7 +142,7 @@ def model_steps(own: OwnModel, after_update: After | None, given: Any, memory: R
             f"{kind} draws random numbers (dropout and the like), whose state the devices of {strategy} would share: "
             "take MultiWorkerMirroredStrategy, or leave strategy= out"
         )
-    backend = make_backend(own.framework, own.device_name, strategy=strategy)
+    backend = make_backend(own.framework, str(own.device).rpartition("device:")[2], strategy=strategy)
     if strategy.members():
         return ModelReplicas(own, after_update, strategy, backend)
     own.sums = backend

@@ -39,7 +39,7 @@ class Replica:
 
     def hold(self, held: bytes) -> None:
         """Hold a replica of a learner; held: a function (backend, index of the member) -> its methods, pickled."""
-        self.held = cloudpickle.loads(held)(self.backend, self.index)  # bytes from the parent process
+        self.held = unpickled(held)(self.backend, self.index)
 
 
 class AlgorithmReplica:
@@ -81,6 +81,11 @@ class AlgorithmReplica:
     def follow(self, share: Array) -> None:
         """Move the target networks by `share` [K]."""
         self.weights.follow(share)
+
+
+def unpickled(held: bytes) -> Any:
+    """Return what a member holds; held: bytes that the parent process has made in `Team`."""
+    return cloudpickle.loads(held)
 
 
 def drawing(backend: Backend, seed: int | None, index: int) -> AbstractContextManager[Any]:

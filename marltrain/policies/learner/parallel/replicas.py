@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.randomness import drawn_seed
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
-from marltrain.policies.learner.parallel.replica import AlgorithmReplica, Replica
+from marltrain.policies.learner.parallel.replica import AlgorithmReplica, Replica, unpickled
 from marltrain.policies.learner.parallel.strategies import DataParallel, Member, Strategy
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.tensor_batch import TensorBatch
@@ -183,6 +182,8 @@ def _on_ray(member: Member, strategy: DataParallel) -> Member:
 def _by_value(backend: Backend, strategy: Strategy, held: Callable[..., Any], what: str) -> bytes:
     """Return a function as bytes, with the classes and functions of the user's script."""
     try:
-        return backend.pickled(held)
-    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        sent = backend.pickled(held)
+        unpickled(sent)  # a user's class may fail only here
+    except Exception as error:
         raise ConfigError(f"{what} cannot be sent to the processes of {strategy}: {error_text(error)}") from error
+    return sent

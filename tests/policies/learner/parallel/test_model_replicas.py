@@ -211,6 +211,14 @@ def test_statistics_over_a_batch_are_refused_by_the_name_of_their_layer():
         mt.CustomAgent(model, mean_loss, torch.optim.Adam(model.parameters()), strategy=SPREAD)
 
 
+def test_a_model_that_cannot_be_sent_is_refused():
+    model = with_torch.Twins(5, 3)
+    vars(model)["guard"] = threading.Lock()
+    told = r"model Twins with its losses and optimizers cannot be sent to the processes of .*cannot pickle"
+    with pytest.raises(mt.ConfigError, match=told):
+        agent_of(model, strategy=SPREAD)
+
+
 def test_a_frozen_copy_has_no_processes():
     agent = agent_of(with_torch.Twins(5, 3), strategy=SPREAD)
     assert isinstance(agent._steps, ModelReplicas)
