@@ -2,10 +2,11 @@
 
 A docstring is paragraphs; entries "name: meaning", or "name, name: meaning"; examples that begin with ">>>"; and
 indented blocks, shown as they are. Only backticks mark code, so that shapes like [P, E, *O] are written as such.
-In signatures the names of `marltrain.layout` stand for the types that they abbreviate.
+In signatures the names of `marltrain.layout` stand for the types that they abbreviate, and values for constants.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -20,6 +21,7 @@ _ENTRY_NAMES = re.compile(_NAME)
 _NEXT_ENTRY = re.compile(rf"(?<=\S)  +(?={_ENTRY.pattern})")
 _CODE = re.compile(r"(`[^`]+`)")
 _SPECIAL = re.compile(r"([\\*|]|_(?!\w))")
+_CONSTANT = re.compile(r"= ([A-Z][A-Z_]+)\b")
 _ARRAY = re.compile(
     r"~?(?:numpy\.)?ndarray\[tuple\[~?(?:typing\.)?Any, \.\.\.\], ~?(?:numpy\.)?dtype\[~?(?:typing\.)?Any\]\]"
 )
@@ -86,16 +88,27 @@ def _abbreviated(text: str | None) -> str | None:
     return text and _ARRAY.sub("Array", text).replace("Array | dict[str, Array]", "Obs")
 
 
+def _with_values(text: str | None, obj: Any) -> str | None:
+    """Write the values of constants of the module in the place of their names."""
+    module = sys.modules.get(getattr(obj, "__module__", ""))
+
+    def value(found: re.Match[str]) -> str:
+        known = hasattr(module, found[1])
+        return f"= {getattr(module, found[1])!r}" if known else found[0]
+
+    return text and _CONSTANT.sub(value, text)
+
+
 def _shorten(
     _app: Sphinx,
     _what: str,
     _name: str,
-    _obj: Any,
+    obj: Any,
     _options: Any,
     signature: str | None,
     returned: str | None,
 ) -> tuple[str | None, str | None]:
-    return _abbreviated(signature), _abbreviated(returned)
+    return _with_values(_abbreviated(signature), obj), _abbreviated(returned)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
