@@ -34,7 +34,6 @@ import marltrain as mt
 from marltrain.layout import Layout
 from marltrain.policies.compiled import replay_kernel
 from marltrain.policies.compiled.replay_kernel import CompiledReader
-from marltrain.policies.compiled.replay_update import CompiledUpdates
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory import Storage, Streams
@@ -141,7 +140,8 @@ def stepwise(learner: AlgorithmLearner, reader: Reader, rows: int, times: int, *
 
 def compiled(learner: AlgorithmLearner, reader: CompiledReader, rows: int, times: int) -> str:
     """Return the figures of planned updates: compiled draws are timed alone, and "update" is the rest of an update."""
-    updates = CompiledUpdates(learner, next(iter(learner.steps)), reader, rows)
+    updates = learner.compiled_updates(reader, rows)
+    assert updates is not None
     updates._record["epsilon_index"] = -1  # nothing acts here
     rngs, each = learner.rngs("sample"), 50
 
