@@ -13,7 +13,7 @@ from torch import nn
 
 import examples.play_exported as play_exported
 import marltrain as mt
-from marltrain.tools.export import export as exporting, loading
+from marltrain.tools.export import description as describing, export as exporting, loading
 from marltrain.tools.export.check import near_ties
 from marltrain.tools.export.function import PolicyFunction
 from marltrain.tools.export.loading import SUFFIXES
@@ -25,7 +25,9 @@ SHORT = [("sac, gru", "saved_model", "tensorflow")]
 
 
 @pytest.mark.parametrize(("case", "format", "backend"), EVERY if LONG else SHORT)
-def test_a_file_computes_what_the_agent_does(case, format, backend, tmp_path):
+def test_a_file_computes_what_the_agent_does_and_is_refused_by_another_version(
+    case, format, backend, tmp_path, monkeypatch
+):
     agent = CASES[case](backend=backend)
     if case == "ppo":
         with_statistics(agent)
@@ -37,6 +39,9 @@ def test_a_file_computes_what_the_agent_does(case, format, backend, tmp_path):
         assert policy.description["algorithm"] == agent.algorithm.name
         assert policy.description["players"] == ["wolf"] and policy.description["env"] == "own/game"
         assert (policy.observation_space, policy.action_space) == (agent.observation_space, agent.action_space)
+    monkeypatch.setattr(describing, "VERSION", 2)
+    with pytest.raises(mt.SaveError, match=rf"{path.name}: a policy of format version 1, .* reads version 2"):
+        mt.load_exported(path)
 
 
 if LONG:
