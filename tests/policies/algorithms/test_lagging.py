@@ -58,6 +58,8 @@ def test_ppo_by_hand(backend, jit_compile):
     assert found["ratio_variance"] == pytest.approx(RATIOS.var(), rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
 @pytest.mark.parametrize(("backend", "jit_compile"), WAYS)
 def test_a2c_by_hand(backend, jit_compile):
     """The policy gradient is min(1, ratio) A grad log pi, and log pi = -log 2."""
