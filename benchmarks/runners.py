@@ -138,7 +138,9 @@ LAGS: dict[str, tuple[str, str, dict[str, Any], int | None]] = {
     "DQN": (CARTPOLE, "dqn", {}, None),
     "DQN, lag 4": (CARTPOLE, "dqn", {}, 4),
     "PPO, spread": (NATIVE_SPREAD, "ppo", {}, None),
+    "PPO, spread, lag 1": (NATIVE_SPREAD, "ppo", {}, 1),
     "PPO, spread, lag 4": (NATIVE_SPREAD, "ppo", {}, 4),
+    "PPO, spread, lag 4, not corrected": (NATIVE_SPREAD, "ppo", {"lag_correction": False}, 4),
     "DQN, spread": (NATIVE_SPREAD, "dqn", {}, None),
     "DQN, spread, lag 4": (NATIVE_SPREAD, "dqn", {}, 4),
 }
