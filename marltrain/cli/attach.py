@@ -27,7 +27,7 @@ def add_attach_arguments(parser: Parser) -> None:
                         help="seconds between two looks (default: 2 in a terminal, 30 for lines)")  # fmt: skip
     parser.add_argument("--once", action="store_true", help="show the state now, and end")
     parser.add_argument("--test", type=integer, metavar="EPISODES", help="play a test, print its result, and end")
-    parser.add_argument("--stop", action="store_true", help="end the run in good order, and wait for its end")
+    parser.add_argument("--stop", action="store_true", help="end the run after its current step, and wait for its end")
 
 
 def attach(options: dict[str, Any]) -> None:

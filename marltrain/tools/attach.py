@@ -165,7 +165,7 @@ class JobHandle:
         return self._ask_run("test", episodes, timeout)
 
     def stop(self, reason: str = STOPPED) -> None:
-        """End training in good order after the current step and its updates, as `trainer.stop` does.
+        """End training after the current step and its updates, as `trainer.stop` does.
 
         reason: `stop_reason` of the result. Returns when the run has taken the request; `wait` waits for its end.
         """

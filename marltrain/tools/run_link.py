@@ -70,7 +70,7 @@ class RunLink:
                 time.sleep(AGAIN)
 
     def _look_later(self) -> None:
-        """Close the link if the run is not found after `REPLACED` seconds: perhaps nobody calls it again."""
+        """Close the link if the run is not found after `REPLACED` seconds, since there may be no further call."""
         looking = threading.Timer(REPLACED, self._look)
         looking.daemon = True
         looking.start()

@@ -98,7 +98,7 @@ def _settle(run: Run) -> None:
     except NotRepeatedError as error:
         if run.context.setup.checkpoint is not None:
             raise
-        warn(f"{error}. Training has ended in good order, but the agents' generators are not those of one process")
+        warn(f"{error}. Training is complete, but the agents' generators are not those of one process")
 
 
 def _announce(run: Run) -> None:

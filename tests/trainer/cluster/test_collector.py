@@ -144,7 +144,7 @@ def test_repeated_steps_that_differ_are_an_error_of_a_checkpoint(local_runners, 
     told = r"(?i)runner 0 repeated the first \d+ batch steps .* environments 0 to 0 \(drifting\).*not reproducible"
     with pytest.raises(WorkerError, match=told):
         ended_in_a_fragment(Drifting, runners=2, run_dir=tmp_path, callbacks=[mt.Checkpoint(every_steps=10**6)])
-    with pytest.warns(UserWarning, match=f"{told}.*Training has ended in good order"):
+    with pytest.warns(UserWarning, match=f"{told}.*Training is complete"):
         assert ended_in_a_fragment(Drifting, runners=2)["num_collected_episodes"] >= 4
 
 
