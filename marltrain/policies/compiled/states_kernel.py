@@ -6,30 +6,43 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of, copy, record_at, wholes
+from marltrain.addresses import address_of, copy, numbers, record_at, wholes
 from marltrain.compiling import compiled
-from marltrain.layout import Array
 from marltrain.policies.memory.states import OWN, GlobalStates
 from marltrain.spec import Step
 
-STATES = np.dtype([(name, np.int64) for name in ("capacity", "envs", "source", "values", "final", "size")])
-"""Arguments of the kernel: addresses of a Step's state and of the columns of `GlobalStates`; bytes of a batch step."""
+STATES = np.dtype(
+    [(name, np.int64) for name in ("capacity", "envs", "source", "blocks", "groups", "values", "final", "size")]
+)
+"""Arguments of the kernel.
+
+source: address of the environments' own states, or 0 for joined observations.  blocks: address of the observations'
+[groups, 3] int64: address, number of players, values of a player.  values, final: addresses of the columns of
+`GlobalStates`.  size: bytes of a batch step.
+"""
 
 
-def takes(states: GlobalStates) -> bool:
-    """Return whether compiled code can write the states: those of the environment, not joined observations."""
-    return states.kind == OWN
+class StatesTable:
+    """The arguments of the kernel for the states of a Step; valid until the capacity grows.
 
+    address: of the STATES record.
+    """
 
-def states_record(states: GlobalStates, step: Step) -> Array:
-    """Return [1] STATES for the states of a Step; it is valid until the capacity grows."""
-    record = np.zeros(1, STATES)
-    t, source = record[0], step.state
-    if source is None:
-        raise TypeError("the Step has no state")
-    t["capacity"], t["envs"], t["size"] = states.capacity, states.num_envs, source.nbytes
-    t["source"], t["values"], t["final"] = map(address_of, (source, states.values, states.final))
-    return record
+    def __init__(self, states: GlobalStates, step: Step) -> None:
+        """Fill in the record; raises TypeError if the Step has no state of the environments' own."""
+        self._record = np.zeros(1, STATES)
+        t = self._record[0]
+        t["capacity"], t["envs"], t["size"] = states.capacity, states.num_envs, 4 * states.num_envs * states.size
+        t["values"], t["final"] = address_of(states.values), address_of(states.final)
+        if states.kind != OWN:
+            vectors = [np.asarray(obs) for obs in step.obs]
+            self._blocks = np.array([(address_of(obs), obs.shape[0], obs.shape[2]) for obs in vectors], np.int64)
+            t["blocks"], t["groups"] = address_of(self._blocks), len(self._blocks)
+        elif step.state is None:
+            raise TypeError("the Step has no state")
+        else:
+            t["source"] = address_of(step.state)
+        self.address = address_of(self._record)
 
 
 @compiled
@@ -48,4 +61,25 @@ def has_room(s: Any, time: int) -> bool:
 @compiled
 def state_arrived(s: Any, time: int) -> None:
     """Store the states of batch step `time`."""
-    copy(s.source, s.values + (time % s.capacity) * s.size, s.size)
+    target = s.values + (time % s.capacity) * s.size
+    if s.source:
+        copy(s.source, target, s.size)
+    else:
+        join(s, target)
+
+
+@compiled
+def join(s: Any, target: int) -> None:
+    """Write the observations of all players, which have the turn, as `JoinedObservations` does."""
+    written, first = numbers(target, s.size // 4), 0
+    width = s.size // (4 * s.envs)
+    blocks = wholes(s.blocks, 3 * s.groups)
+    for g in range(s.groups):
+        players, values = blocks[3 * g + 1], blocks[3 * g + 2]
+        obs = numbers(blocks[3 * g], players * s.envs * values)
+        for p in range(players):
+            for e in range(s.envs):
+                read, start = (p * s.envs + e) * values, e * width + first
+                written[start : start + values] = obs[read : read + values]
+                written[start + values] = 1.0
+            first += values + 1

@@ -21,14 +21,7 @@ from marltrain.layout import Array
 from marltrain.policies.compiled.acting import act_program
 from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, ring_record, rows_at, takes
 from marltrain.policies.compiled.rounds_kernel import ROUNDS, is_due, rounds_at
-from marltrain.policies.compiled.states_kernel import (
-    STATES,
-    has_room,
-    state_arrived,
-    states_at,
-    states_record,
-    takes as writes_states,
-)
+from marltrain.policies.compiled.states_kernel import STATES, StatesTable, has_room, state_arrived, states_at
 from marltrain.policies.memory.ring import Ring
 from marltrain.spec import Step
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
@@ -70,9 +63,7 @@ def can_fuse(sync: SyncCollector) -> bool:
             return False
         if ring is not None and not (takes(ring) and set(ring.extras) <= set(acting.extras)):
             return False
-    if len(streams.states) > 1 or not all(map(writes_states, streams.states.values())):
-        return False
-    return len(actors.learners) <= MOST
+    return len(streams.states) <= 1 and len(actors.learners) <= MOST
 
 
 PrepareUpdates = Callable[[UpdateScheduler, int, int], int]
@@ -194,8 +185,8 @@ class FusedCollector:
         self._ring_tables = [self._table(ring, step) for ring in self.rings]
         self._fill("ring", [address_of(table) for table in self._ring_tables])
         for states in self.recorder.streams.states.values():
-            self._states_table = states_record(states, step)
-            record["states"] = address_of(self._states_table)
+            self._states_table = StatesTable(states, step)
+            record["states"] = self._states_table.address
         self._fill("turn", [address_of(turn) for turn in step.turn])
         self._fill("size", [turn.size for turn in step.turn])
         for name in ("reward", "ended", "terminated", "truncated"):

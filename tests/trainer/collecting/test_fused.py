@@ -106,6 +106,7 @@ def hold(env, make, *, at_once=2.0, **settings):
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}), 4, id="ppo"),
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}, network=mt.MLP(()), epochs=2), 4, id="ppo without hidden layers"),
         pytest.param(SPREAD, lambda: mappo(SPREAD), 4, id="mappo, with global states"),
+        pytest.param(ADVERSARY, lambda: mappo(ADVERSARY, critic_input="joint"), 4, id="mappo, with joint observations"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, share=True, identify=True), 4, id="an agent of all players"),
         *([pytest.param(ADVERSARY, lambda: mappo(ADVERSARY), 4, id="mappo in two groups")] if LONG else []),
         *LONG * [
