@@ -57,7 +57,7 @@ def setting(
     high: float | None = None,
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
-    only: tuple[str, str] | None = None,
+    only: tuple[str, ...] | None = None,
     saved: bool = True,
     search: Range | None = None,
 ) -> Any:
@@ -66,7 +66,7 @@ def setting(
     per_row: whether the number may change in training and differ between agents of one learner, as a learning rate.
     per_learner: whether the number may change in training and is the same for all agents of a learner, as a batch size.
     low, high: inclusive bounds.  above: exclusive lower bound.  choices: the allowed strings.
-    only: another setting and the value of it with which this setting has an effect; with other values of it, this
+    only: another setting and the values of it with which this setting has an effect; with other values of it, this
         setting must keep its default.
     saved: False for code or data that only learning needs, such as a reward function: a saved agent stores its name.
     search: the values that `tune` searches if the user names none; None: it keeps the default.
@@ -133,11 +133,11 @@ def check_has_effect(f: Field[Any], value: Any, settings: Any, where: str) -> No
     """Raise ConfigError if another of the settings takes all effect from `value`; see `only` of `setting`."""
     if not f.metadata.get("only") or value == f.default:
         return
-    other, needed = f.metadata["only"]
-    if (now := getattr(settings, other)) != needed:
+    other, *needed = f.metadata["only"]
+    if (now := getattr(settings, other)) not in needed:
         raise ConfigError(
-            f"{where}: {f.name}={shown(value)} has no effect with {other}={now!r}; it needs {other}={needed!r}. Leave "
-            f"{f.name} at {f.default!r}"
+            f"{where}: {f.name}={shown(value)} has no effect with {other}={now!r}; it needs {other}="
+            f"{' or '.join(map(repr, needed))}. Leave {f.name} at {f.default!r}"
         )
 
 

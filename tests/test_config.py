@@ -87,6 +87,20 @@ def test_a_setting_without_effect():
         build(Two, {"speed": 2.0}, "here")
 
 
+def test_a_setting_with_an_effect_for_several_values_of_another():
+    @dataclass(frozen=True, kw_only=True)
+    class Three:
+        mode: str | None = setting(None, doc="mode", choices=("fast", "faster"))
+        speed: float = setting(1.0, doc="speed of other modes than None", only=("mode", "fast", "faster"))
+
+    assert [build(Three, {"mode": mode, "speed": 2.0}, "here").mode for mode in ("fast", "faster")] == [
+        "fast",
+        "faster",
+    ]
+    with pytest.raises(ConfigError, match=r"speed=2.0 has no effect with mode=None; it needs mode='fast' or 'faster'"):
+        build(Three, {"speed": 2.0}, "here")
+
+
 def test_numbers_of_numpy_become_pythons():
     given = {"litres": np.float32(0.5), "cups": np.int64(3), "whistle": np.True_, "timer": np.uint8(7)}
     made = build(Kettle, given, "kettle")

@@ -22,17 +22,18 @@ from marltrain.policies.algorithms.off_policy import (
     mean_error,
     squared_errors,
 )
+from marltrain.policies.batch import Column
 from marltrain.policies.distributions import Categorical, SquashedGaussian, masked, policy_numbers_of
 from marltrain.policies.distributions.draws import normal_of, uniform_of
-from marltrain.policies.exploration import ActionChoice, DiscreteExploration, Warmup
+from marltrain.policies.exploration import ActionChoice, ActionNoise, DiscreteExploration, SampleNoise
 from marltrain.policies.networks import Head, NetworkDefinition
 from marltrain.policies.recurrence import BurnIn, memory_after, memory_before, memory_of
 from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntropySettings(Warmup):
-    """Settings of the entropy and its weight, which is tuned or given."""
+class EntropySettings(SampleNoise):
+    """Settings of the entropy and its weight, which is tuned or given, and of the exploration."""
 
     temperature: float | Schedule | None = setting(None, doc="weight of the entropy; None: tuned", low=0, per_row=True)
     initial_temperature: float = setting(1.0, doc="first value of the tuned temperature", above=0)
@@ -71,21 +72,25 @@ class SACAlgorithm(OffPolicyActorCritic):
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Choose the policy for the action space; raises SpecError for another one than Discrete or a bounded Box."""
         super().__init__(settings, layout, action_space)
+        who = self.name.upper()
         self.tuned, self.discrete = settings.temperature is None, isinstance(action_space, spaces.Discrete)
         self.distribution: Any
         if isinstance(action_space, spaces.Box):
             self.distribution = SquashedGaussian(action_space)
-            dims = self.distribution.dims
-            random = {"coin": 1, "uniform": dims} if settings.random_share is not None else {}
-            self._widths = {"sample": 2 * math.ceil(dims / 2), **random}
+            self.exploration = ActionNoise(settings, self.distribution.dims, who)
+            self._widths = {"sample": 2 * math.ceil(self.distribution.dims / 2), **self.exploration.widths}
         elif not isinstance(action_space, spaces.Discrete):
-            raise SpecError(
-                f"{self.name.upper()} needs a Box or Discrete action space, got {action_space}; PPO takes MultiDiscrete"
-            )
+            raise SpecError(f"{who} needs a Box or Discrete action space, got {action_space}; PPO takes MultiDiscrete")
         elif settings.target_entropy is not None:
             raise ConfigError(
-                f"{self.name.upper()}: target_entropy={settings.target_entropy} is for a Box of actions, got "
+                f"{who}: target_entropy={settings.target_entropy} is for a Box of actions, got "
                 f"{action_space}; set target_entropy_ratio, the share of the largest entropy of the legal actions"
+            )
+        elif settings.exploration is not None:
+            raise ConfigError(
+                f"{who}: exploration={settings.exploration!r} adds noise to a Box of actions, got {action_space}. Set "
+                "it to None: Discrete actions are samples of the policy, whose entropy temperature or "
+                "target_entropy_ratio sets"
             )
         else:
             self.distribution = Categorical(action_space)
@@ -116,17 +121,22 @@ class SACAlgorithm(OffPolicyActorCritic):
         )
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
-        """Draw the random numbers of the policy's samples and of random actions."""
+        """Draw the random numbers of the policy's samples, of the noise added to them and of random actions."""
         if self.discrete:
             return self._choice.noise(rngs, rows)
         drawn = uniform_of(rngs, rows, self._widths)
-        return {**drawn, "sample": normal_of(drawn["sample"])[..., : self.distribution.dims]}
+        sample = normal_of(drawn.pop("sample"))[..., : self.distribution.dims]
+        return {"sample": sample, **self.exploration.noise_of(drawn)}
+
+    def carry(self) -> Mapping[str, Column]:
+        """Return the carries of recurrent networks and the state of Ornstein-Uhlenbeck noise."""
+        return {**super().carry(), **({} if self.discrete else self.exploration.carry())}
 
     def act(
         self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return actions, sampled where `explore`; elsewhere tanh of the mean, or the most probable legal action."""
-        return self._chosen(ops, nets["actor"](obs)[0], legal, noise, explore, hyper), {}
+        return self._chosen(ops, nets["actor"](obs)[0], legal, {}, noise, explore, hyper)[0], {}
 
     def act_with_carry(
         self,
@@ -139,24 +149,26 @@ class SACAlgorithm(OffPolicyActorCritic):
         explore: Any,
         hyper: Mapping[str, Any],
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Return the actions of `act` by recurrent networks, the next carries, and no extras."""
-        memory = {name: (carry[name],) if name in carry else () for name in self.recurrent}
-        out, *following = nets["actor"](obs, *memory["actor"])
-        action = self._chosen(ops, out, legal, noise, explore, hyper)
-        if memory["critic"]:
-            taken = () if self.discrete else (action,)
-            following.append(nets["critic"](obs, *taken, *memory["critic"])[-1])
-        return action, dict(zip(carry, following, strict=True)), {}
+        """Return the actions of `act`, with Ornstein-Uhlenbeck noise where `explore`, the next carries, and no extras.
 
-    def _chosen(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]) -> Any:
-        """Return the actions for the actor's outputs, see `act`."""
+        carry: of recurrent networks and of the noise.
+        """
+        out, *memory = nets["actor"](obs, *([carry["actor"]] if "actor" in carry else []))
+        action, noise_carry = self._chosen(ops, out, legal, carry, noise, explore, hyper)
+        following = {"actor": memory[0]} if memory else {}
+        if "critic" in carry:
+            taken = () if self.discrete else (action,)
+            following["critic"] = nets["critic"](obs, *taken, carry["critic"])[-1]
+        return action, {**following, **noise_carry}, {}
+
+    def _chosen(
+        self, ops: Any, out: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return (the actions for the actor's outputs, see `act`; the next carry of the noise)."""
         if self.discrete:
-            return self._choice.choose(ops, out, legal, noise, explore, hyper)
+            return self._choice.choose(ops, out, legal, noise, explore, hyper), {}
         action = self.distribution.action(ops, out, noise["sample"], explore)
-        if "uniform" in noise:
-            random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
-            action = ops.where(random, 2.0 * noise["uniform"] - 1.0, action)
-        return action
+        return self.exploration.perturb(ops, action, carry, noise, explore, hyper)
 
     def to_units(self, action: Array) -> Array:
         """Scale continuous actions to the environment's units."""

@@ -1,6 +1,6 @@
 """Exploration rules, by name with settings: actions by their values, noise on continuous actions, random warm-up."""
 
-from marltrain.policies.exploration.continuous import ActionNoise, ContinuousExploration
+from marltrain.policies.exploration.continuous import ActionNoise, ContinuousExploration, SampleNoise
 from marltrain.policies.exploration.discrete import (
     ActionChoice,
     DiscreteExploration,
@@ -14,6 +14,7 @@ __all__ = [
     "ActionNoise",
     "ContinuousExploration",
     "DiscreteExploration",
+    "SampleNoise",
     "Warmup",
     "epsilon_greedy",
     "epsilon_noise",

@@ -20,43 +20,64 @@ from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup
 from marltrain.policies.schedules import Schedule
 
-OU = "ornstein_uhlenbeck"
+GREEDY, GAUSSIAN, OU = "greedy", "gaussian", "ornstein_uhlenbeck"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContinuousExploration(Warmup):
+class NoiseSettings(Warmup):
+    """Numbers of the noise on actions, for a subclass with the setting `exploration`."""
+
+    noise_std: float | Schedule = setting(
+        0.1, doc="standard deviation of the noise, in half widths of the bounds", low=0, per_row=True,
+        only=("exploration", GAUSSIAN, OU),
+    )  # fmt: skip
+    noise_scale: tuple[float, ...] | None = setting(
+        None, doc="factor of noise_std for each dimension of the action; None: 1 for all",
+        only=("exploration", GAUSSIAN, OU),
+    )  # fmt: skip
+    noise_theta: float = setting(0.15, doc="rate at which Ornstein-Uhlenbeck noise returns to 0", low=0,
+                                 only=("exploration", OU))  # fmt: skip
+    noise_dt: float = setting(0.01, doc="time step of Ornstein-Uhlenbeck noise", above=0,
+                              only=("exploration", OU))  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousExploration(NoiseSettings):
     """Settings of noise on actions; part of the settings of an algorithm with a deterministic policy."""
 
-    exploration: str = setting("gaussian", doc="exploration noise", choices=("greedy", "gaussian", OU))
-    noise_std: float | Schedule = setting(
-        0.1, doc="standard deviation of the noise, in half widths of the bounds", low=0, per_row=True
+    exploration: str = setting(GAUSSIAN, doc="exploration noise", choices=(GREEDY, GAUSSIAN, OU))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleNoise(NoiseSettings):
+    """Settings of noise on sampled actions; part of the settings of an algorithm with a stochastic policy."""
+
+    exploration: str | None = setting(
+        None, doc="noise added to the policy's samples, Box actions only; None: no noise", choices=(GAUSSIAN, OU)
     )
-    noise_scale: tuple[float, ...] | None = setting(
-        None, doc="factor of noise_std for each dimension of the action; None: 1 for all"
-    )
-    noise_theta: float = setting(0.15, doc="rate at which Ornstein-Uhlenbeck noise returns to 0", low=0)
-    noise_dt: float = setting(0.01, doc="time step of Ornstein-Uhlenbeck noise", above=0)
 
 
 class ActionNoise:
-    """Adds noise to A numbers in [-1, 1], with the rule and the numbers of `ContinuousExploration`.
+    """Adds noise to A numbers in [-1, 1], with the rule and the numbers of `ContinuousExploration` or `SampleNoise`.
 
     For an exploring seat, with N a standard normal number for each dimension, the noise is
 
-    - greedy: 0.
+    - greedy, None: 0.
     - gaussian: noise_std * noise_scale * N.
     - ornstein_uhlenbeck: x, which starts at 0 in each episode and follows
       x - theta * x * dt + noise_std * noise_scale * sqrt(dt) * N (Uhlenbeck and Ornstein 1930).
 
     `random_share` of its actions are uniform in [-1, 1] in place of these. The result is clipped to [-1, 1].
+
+    widths: name -> uniform numbers that the noise of a row is made from, in the order in which they are drawn.
     """
 
-    def __init__(self, settings: ContinuousExploration, dims: int, who: str) -> None:
+    def __init__(self, settings: ContinuousExploration | SampleNoise, dims: int, who: str) -> None:
         """Raise ConfigError unless `noise_scale` has one number of at least 0 for each of `dims` dimensions.
 
         who: name of the algorithm, for the error.
         """
-        self.rule, self.dims = settings.exploration, dims
+        self.rule, self.dims = settings.exploration or GREEDY, dims
         self.theta, self.dt = settings.noise_theta, settings.noise_dt
         self.warms_up = settings.random_share is not None
         self.scale = np.ones(dims, np.float32)
@@ -67,9 +88,9 @@ class ActionNoise:
                     f"in all, got {shown(scale)}"
                 )
             self.scale = np.array(scale, np.float32)
-        normal = 0 if self.rule == "greedy" else 2 * math.ceil(dims / 2)
+        normal = 0 if self.rule == GREEDY else 2 * math.ceil(dims / 2)
         widths = {"normal": normal, "coin": int(self.warms_up), "uniform": dims if self.warms_up else 0}
-        self._widths = {name: width for name, width in widths.items() if width}
+        self.widths = {name: width for name, width in widths.items() if width}
 
     def carry(self) -> dict[str, Column]:
         """Return the state of the noise for `Algorithm.carry`: x of Ornstein-Uhlenbeck noise, else nothing."""
@@ -80,10 +101,16 @@ class ActionNoise:
 
         "normal" contains the factors `noise_scale`.
         """
-        drawn = uniform_of(rngs, rows, self._widths) if self._widths else {}
-        if "normal" in drawn:
-            drawn["normal"] = normal_of(drawn["normal"])[..., : self.dims] * self.scale
-        return {name: values[..., 0] if name == "coin" else values for name, values in drawn.items()}
+        return self.noise_of(uniform_of(rngs, rows, self.widths) if self.widths else {})
+
+    def noise_of(self, drawn: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the result of `noise` for uniform numbers by `widths`, [K, rows, width]."""
+        noise = dict(drawn)
+        if "normal" in noise:
+            noise["normal"] = normal_of(noise["normal"])[..., : self.dims] * self.scale
+        if "coin" in noise:
+            noise["coin"] = noise["coin"][..., 0]
+        return noise
 
     def perturb(
         self,
@@ -99,21 +126,23 @@ class ActionNoise:
         action: [K, B, A] in [-1, 1].  carry: the columns of `carry`.  hyper: "noise_std" and "random_share", each
         [K, 1].
         """
+        if not self.widths:
+            return action, {}
         moved, following = self._moved(ops, action, carry, noise, hyper)
         if self.warms_up:
             random = 2.0 * noise["uniform"] - 1.0
             moved = ops.where((noise["coin"] < hyper["random_share"])[..., None], random, moved)
-        return ops.where(explore[..., None], ops.clip(moved, -1.0, 1.0), action), following
+        return ops.where(explore[..., None], moved, action), following
 
     def _moved(
         self, ops: Any, action: Any, carry: Mapping[str, Any], noise: Mapping[str, Any], hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return (actions with noise, not clipped, next carry)."""
-        if self.rule == "greedy":
+        """Return (actions with noise in [-1, 1], next carry)."""
+        if self.rule == GREEDY:
             return action, {}
         added = hyper["noise_std"][..., None] * noise["normal"]
-        if self.rule == "gaussian":
-            return action + added, {}
+        if self.rule == GAUSSIAN:
+            return ops.clip(action + added, -1.0, 1.0), {}
         x = carry["noise"]
         x = x - (self.theta * self.dt) * x + math.sqrt(self.dt) * added
-        return action + x, {"noise": x}
+        return ops.clip(action + x, -1.0, 1.0), {"noise": x}

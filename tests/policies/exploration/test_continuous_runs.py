@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 import marltrain as mt
@@ -52,6 +53,13 @@ def agents():
     )  # fmt: skip
 
 
+def recurrent_agents():
+    return mt.make_agents(
+        "sac", PENDULUM, seed=0, exploration="ornstein_uhlenbeck", network=mt.GRU((4,), units=3, sequence_length=4),
+        noise_std=mt.linear(0.5, 0.1, 60), learning_starts=20, batch_size=8, update_per_step=0.1,
+    )  # fmt: skip
+
+
 def run(made, steps, **arguments):
     resume = arguments.pop("resume", None)
     return trainer(PENDULUM, {}, num_train_envs=2, steps_per_train=steps, test_freq=None, **arguments).train(
@@ -59,11 +67,12 @@ def run(made, steps, **arguments):
     )
 
 
-def test_a_resumed_run_continues_the_noise_of_its_episodes():
+@pytest.mark.parametrize("made", [agents, recurrent_agents], ids=["ppo", "sac with a gru"])
+def test_a_resumed_run_continues_the_noise_of_its_episodes(made):
     """Stopped after 30 of 60 env steps, in the middle of episodes of 200 steps."""
-    expected = run(whole := agents(), 60, run_dir="whole")
-    run(agents(), 30, run_dir="half", callbacks=[mt.Checkpoint(every_steps=30)])
-    result = run(resumed := agents(), 60, run_dir=None, resume=Path("half"))
+    expected = run(whole := made(), 60, run_dir="whole")
+    run(made(), 30, run_dir="half", callbacks=[mt.Checkpoint(every_steps=30)])
+    result = run(resumed := made(), 60, run_dir=None, resume=Path("half"))
     assert tables(result) == tables(expected)
     assert changed(weights(whole), weights(resumed)) == [False]
     assert resumed[0].hyper.noise_std == whole[0].hyper.noise_std < 0.5

@@ -68,7 +68,7 @@ CASES: dict[str, Make] = {
     "c51": lambda **k: mt.C51(FLAT, FOUR, seed=1, network=NETWORK, **k),
     "sac": lambda **k: mt.SAC(FLAT, ARM, seed=1, network=NETWORK, **k),
     "sac, discrete": lambda **k: mt.SAC(MASKED, FOUR, seed=1, network=NETWORK, **k),
-    "sac, gru": lambda **k: mt.SAC(FLAT, ARM, seed=1, network=RECURRENT, **k),
+    "sac, gru": lambda **k: mt.SAC(FLAT, ARM, seed=1, network=RECURRENT, exploration="ornstein_uhlenbeck", **k),
     "ddpg": lambda **k: mt.DDPG(FLAT, ARM, seed=1, network=NETWORK, exploration="ornstein_uhlenbeck", **k),
     "identity": lambda **k: mt.PPO(FLAT, FOUR, seed=1, network=NETWORK, identity=("hare", "wolf"), **k),
 }  # fmt: skip
