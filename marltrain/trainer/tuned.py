@@ -157,6 +157,14 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "normalize_returns": True,
         },
     },
+    ("sac", "gymnasium/MountainCarContinuous-v0"): {
+        "trainer": {"num_train_envs": 8, "update_freq": 32, "test_freq": 50, "steps_per_train": 50_000},
+        "agents": {
+            "network": MLP(hidden=(64, 64), activation="relu"), "learning_rate": 1e-3, "gamma": 0.99, "tau": 0.01,
+            "batch_size": 256, "temperature": 0.1, "learning_starts": 5_000, "update_per_step": 0.5, "capacity": 50_000,
+            "exploration": "ornstein_uhlenbeck", "noise_std": 1.0, "noise_dt": 0.1, "normalize_observations": True,
+        },
+    },
     ("ddpg", "gymnasium/MountainCarContinuous-v0"): {
         "trainer": {"num_train_envs": 8, "update_freq": 32, "test_freq": 1_875, "steps_per_train": 300_000},
         "agents": {
