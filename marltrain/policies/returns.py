@@ -36,8 +36,8 @@ def gae(
 
     A_i = delta_i + discount_i * lam * c_{i+1} * A_{i+1}, without the second term where `cut`, and
     delta_i = reward_i + discount_i * next_value_i - value_i. With c = 1 these are equations 11 to 16 of Schulman et
-    al. 2016. With c = min(1, ratio of the policy to the one that acted) they are the advantages of V-trace with lambda,
-    and value + c * A its targets (Espeholt et al. 2018, arXiv:1802.01561, section 4.1 with equal limits of 1).
+    al. 2016. With c = min(limit, ratio of the policy to the one that acted) they are the advantages of V-trace with
+    lambda, and value + c * A its targets (Espeholt et al. 2018, arXiv:1802.01561, section 4.1 with equal limits).
 
     reward, discount, value, next_value: [K, B].  cut: [K, B] bool.  lam: [K].  trace: c, [K, B]; None: 1.
     """

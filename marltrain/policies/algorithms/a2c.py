@@ -57,7 +57,7 @@ class A2CAlgorithm(ActorCritic):
     name = "a2c"
     Settings: ClassVar[type[A2CSettings]] = A2CSettings
     update_freq = 80
-    corrects_lag = traces_gradients = True
+    corrects_lag = True
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form of acting; the framework makes the gradient steps."""
@@ -74,7 +74,11 @@ class A2CAlgorithm(ActorCritic):
             return None
         log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
         tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.fresh_weight)
-        return traces(log_ratio) if self.settings.lag_correction else None
+        if not self.settings.lag_correction:
+            return None
+        trace = traces(log_ratio)
+        tensors.trace = tensors.to_tensor(trace)
+        return trace
 
     def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return L = -log pi(a|s) A + c_v (V(s) - R)^2 / 2 - c_e entropy (Mnih et al. 2016, section 4)."""

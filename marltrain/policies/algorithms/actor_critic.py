@@ -70,10 +70,8 @@ class ActorCritic(Algorithm):
     """An actor and a critic, acting, and advantages; a subclass defines `phases` and, for compiled code, its form.
 
     Losses of subclasses get the columns `obs`, `legal`, `action` (the raw one of `distribution`), `log_prob` of the
-    policy that acted, `value` of the old critic, `advantage` and `target`.
-
-    traces_gradients: whether `advantage` is multiplied by `_traces`, after it is normalised, for a loss that does not
-    have the ratio to the policy that acted; such a batch has the column `trace`.
+    policy that acted, `value` of the old critic, `advantage` and `target`. Where a subclass adds the column `trace`,
+    `advantage` is multiplied by it after it is normalised.
     """
 
     Settings: ClassVar[type[Any]] = ActorCriticSettings
@@ -82,7 +80,6 @@ class ActorCritic(Algorithm):
     recurrent: tuple[str, ...] = ("actor", "critic", TRUNK)
     optimizer_epsilon = 1e-5
     update_freq = 2_048
-    traces_gradients: ClassVar[bool] = False
 
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Choose the distribution for the action space; raises ConfigError for a custom actor without a critic."""
@@ -208,8 +205,6 @@ class ActorCritic(Algorithm):
         lam = tensors.to_numpy(hyper["gae_lambda"])[:, 0]
         advantage = gae(rewards_of(batch, tensors), batch.discount, value, follows, batch.cut, lam, trace)
         target = advantage + value if trace is None else trace * advantage + value
-        if self.traces_gradients and trace is not None:
-            tensors.trace = tensors.to_tensor(trace)
         tensors.metrics |= rollout_metrics(batch, value, target)
         value, target = self._in_units_of_the_critic(value, target, batch.fresh_weight, tensors)
         tensors.value, tensors.advantage, tensors.target = map(tensors.to_tensor, (value, advantage, target))

@@ -1,7 +1,9 @@
 """Correction of rollouts that were acted with earlier weights, as asynchronous runners collect them.
 
 Advantages and targets are those of V-trace (Espeholt et al. 2018, arXiv:1802.01561): each row's part is multiplied by
-min(1, ratio), for the ratio of the present policy to the one that acted, whose log-probabilities are stored.
+min(limit, ratio), for the ratio of the present policy to the one that acted, whose log-probabilities are stored. The
+same factor multiplies the advantages in the policy's loss. The limit is 1, and `replay_truncation` for PPO, whose
+clipping is then around the present policy (Hilton et al. 2021, arXiv:2110.00641).
 """
 
 from __future__ import annotations
@@ -38,9 +40,12 @@ def lags(batch: Any) -> bool:
     return getattr(batch, "lag", None) is not None
 
 
-def traces(log_ratio: Array) -> Array:
-    """Return min(1, ratio), for log pi(a|s) - log mu(a|s) of the present policy pi and the one that acted."""
-    trace: Array = np.exp(np.minimum(log_ratio, 0.0))
+def traces(log_ratio: Array, limit: Any = 1.0) -> Array:
+    """Return min(limit, ratio), for log pi(a|s) - log mu(a|s) of the present policy pi and the one that acted.
+
+    log_ratio: [K, B].  limit: a number or [K, 1].
+    """
+    trace: Array = np.exp(np.minimum(log_ratio, np.log(np.float32(limit))))
     return trace
 
 

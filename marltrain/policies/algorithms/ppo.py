@@ -120,9 +120,12 @@ class PPOAlgorithm(ActorCritic):
         return tensors
 
     def _traces(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
-        """Return min(1, ratio) of the present policy to the one that acted; limit the ratios that the loss begins with.
+        """Return the truncated ratios of the present policy to the one that acted, for `returns.gae`.
 
-        Without a replay memory, and in a rollout that does not lag: None, as the rows are those of the present policy.
+        Rows of a replay memory: min(1, ratio), and the ratios with which the loss begins are limited. A rollout that
+        lags: the objective of Hilton et al. 2021 (arXiv:2110.00641), whose ratios begin at 1 and whose advantages are
+        multiplied by the truncated ratios. Clipping around the policy that acted would end the updates of an agent
+        that has moved since. Other rollouts: None, as the rows are those of the present policy.
         """
         replaying, lagging = self.settings.memory is not None, lags(tensors.batch)
         if not (replaying or lagging):
@@ -132,9 +135,13 @@ class PPOAlgorithm(ActorCritic):
             tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.fresh_weight)
         if not (replaying or self.settings.lag_correction):
             return None
-        acted = tensors.batch.extras["log_prob"]
-        tensors.log_prob = tensors.to_tensor(truncated(acted, log_ratio, tensors.to_numpy(hyper["replay_truncation"])))
-        return traces(log_ratio)
+        acted, limit = tensors.batch.extras["log_prob"], tensors.to_numpy(hyper["replay_truncation"])
+        if replaying:
+            tensors.log_prob = tensors.to_tensor(truncated(acted, log_ratio, limit))
+            return traces(log_ratio)
+        trace = traces(log_ratio, limit)
+        tensors.log_prob, tensors.trace = tensors.to_tensor(acted + log_ratio), tensors.to_tensor(trace)
+        return trace
 
     def _row_errors(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
         """Return lambda |TD error| + (1 - lambda) |ratio - 1| by the updated networks; see `Algorithm.row_errors`."""

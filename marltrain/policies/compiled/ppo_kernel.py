@@ -47,7 +47,7 @@ _ONE = (
     "parts", "work",  # [2] PART, actor and critic; [threads] WORK
     "passes", "start", "stop", "epoch", "due",  # P gradient steps: columns [P], epoch [P]; due agents [P, K]
     "columns", "index", "share",  # N per epoch; row index and weight of each: [epochs, K, N]
-    "legal", "action", "log_prob", "advantage", "target", "value",  # [K, R, ...]; legal, value may be 0 (none);
+    "legal", "action", "log_prob", "advantage", "trace", "target", "value",  # [K, R, ...]; legal, trace, value: or 0;
     # action: [K, R] int64 or, if gaussian, [K, R, choices] float32
     "limit", "clip", "value_clip", "entropy_coef", "value_coef",  # [K]
     "metrics",  # [P, METRICS, K]
@@ -187,7 +187,7 @@ def policy_gradient(
         row, logits = index[i], numbers(out + 4 * i * choices, choices)
         legal = u.legal and u.legal + (first + row) * choices
         entropy = log_softmax(logits, legal)
-        taken, advantage = action[row], float32((given[row] - centre) * scale)
+        taken, advantage = action[row], weighed(u, first + row, (given[row] - centre) * scale)
         log_ratio = logits[taken] - before[row]
         pull, sums = add_row(log_ratio, advantage, clip, entropy, share[i], sums)
         for j in range(choices):
@@ -217,7 +217,7 @@ def gaussian_gradient(
     for i in range(len(index)):
         row, means = index[i], numbers(out + 4 * i * choices, choices)
         action = numbers(u.action + 4 * (first + row) * choices, choices)
-        log_ratio, advantage = -before[row], float32((given[row] - centre) * scale)
+        log_ratio, advantage = -before[row], weighed(u, first + row, (given[row] - centre) * scale)
         for j in range(choices):
             z = (action[j] - means[j]) * math.exp(-log_std[j])
             log_ratio -= float32(0.5) * z * z + log_std[j] + HALF_LOG_TWO_PI
@@ -228,6 +228,12 @@ def gaussian_gradient(
             means[j] = -pull * z * shrink
             log_std_grads[j] -= pull * (z * z - float32(1.0)) + coef * share[i]
     return sums
+
+
+@compiled
+def weighed(u: Any, row: int, advantage: Any) -> Any:
+    """Return the normalised advantage of a row [K * R], multiplied by its trace if there are traces."""
+    return float32(advantage) * numbers(u.trace + 4 * row, 1)[0] if u.trace else float32(advantage)
 
 
 @compiled

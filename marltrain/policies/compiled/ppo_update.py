@@ -26,7 +26,7 @@ from marltrain.policies.learner.minibatches import Dealt
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
 """Hyperparameters of an algorithm whose loss is "clipped", beside `max_grad_norm` and the learning rates."""
 _ROLLOUT = {"legal": np.bool_, "action": np.int64, "log_prob": np.float32, "advantage": np.float32,
-            "target": np.float32, "value": np.float32}  # fmt: skip
+            "trace": np.float32, "target": np.float32, "value": np.float32}  # fmt: skip
 
 
 def give_way() -> int:
@@ -200,7 +200,7 @@ class PPOUpdate:
         if self._gaussian:
             axes["action"], kinds["action"] = (self._choices,), np.float32
         for name, array in arrays.items():
-            optional = name == "legal" or (name == "value" and not record["clipped"])
+            optional = name in ("legal", "trace") or (name == "value" and not record["clipped"])
             shape = (self.agents, rows, *axes.get(name, ()))
             record[name] = 0 if array is None and optional else place_of(name, array, kinds[name], shape)
         if not self._gaussian:

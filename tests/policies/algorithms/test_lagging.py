@@ -34,25 +34,31 @@ def measured(kind: Any, *, lag: float | None = 1.0, **settings: Any) -> dict[str
     return {name: float(values[0]) for name, values in made.items()}
 
 
-def vtrace() -> tuple[np.ndarray, np.ndarray]:
-    """Targets v and advantages r + gamma v' - V by Espeholt et al. 2018, equation 1, with V = 1 and limits of 1.
+def vtrace(limit: float, by_hand: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Targets v and advantages r + gamma v' - V by Espeholt et al. 2018, equation 1, with V = 1 and equal limits.
 
-    v_2 = 1 - 4, v_1 = 1 + 5/8 * 1.5 + 1/2 * 5/8 (v_2 - 1), v_0 = 1 + 1 * 0.5 + 1/2 * 1 (v_1 - 1).
+    Limits of 1: v_2 = 1 - 4, v_1 = 1 + 5/8 * 1.5 + 1/2 * 5/8 (v_2 - 1), v_0 = 1 + 1 * 0.5 + 1/2 * 1 (v_1 - 1).
+    Limits of 2: v_2 = 1 - 2 * 4, v_1 as before, v_0 = 1 + 2 * 0.5 + 1/2 * 2 (v_1 - 1).
     """
-    delta, discount, c = np.array([0.5, 1.5, -4.0]), np.array([0.5, 0.5, 0.0]), np.minimum(RATIOS, 1.0)
+    delta, discount, c = np.array([0.5, 1.5, -4.0]), np.array([0.5, 0.5, 0.0]), np.minimum(RATIOS, limit)
     target = np.array([
         1.0 + sum(np.prod(discount[s:t]) * np.prod(c[s:t]) * c[t] * delta[t] for t in range(s, 3)) for s in range(3)
     ])  # fmt: skip
-    np.testing.assert_allclose(target, [1.34375, 0.6875, -3.0])
+    np.testing.assert_allclose(target, by_hand)
     return target, np.array([1.0 + 0.5 * target[1], 2.0 + 0.5 * target[2], -3.0]) - 1.0
+
+
+ONE, TWICE = (1.0, [1.34375, 0.6875, -3.0]), (2.0, [0.4375, -0.5625, -7.0])
+"""Limits, and the targets that follow."""
 
 
 @pytest.mark.parametrize(("backend", "jit_compile"), WAYS)
 def test_ppo_by_hand(backend, jit_compile):
-    """Ratios are truncated to 2; the clipped objective is 1.2 A_0, 0.8 A_1 and 2 A_2."""
+    """Ratios begin at 1, and the objective is min(2, ratio) A: 2 A_0, 5/8 A_1 and 2 A_2."""
     found = measured(mt.PPO, epochs=1, backend=backend, jit_compile=jit_compile)
-    target, advantage = vtrace()
-    assert found["loss/actor"] == pytest.approx(-(np.array([1.2, 0.8, 2.0]) * advantage).mean(), rel=1e-4)
+    target, advantage = vtrace(*TWICE)
+    assert found["loss/actor"] == pytest.approx(-(np.array([2.0, 0.625, 2.0]) * advantage).mean(), rel=1e-4)
+    assert found["approx_kl"] == pytest.approx(0.0, abs=1e-6)
     assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
     assert found["ratio_mean"] == pytest.approx(RATIOS.mean(), rel=1e-5)
     assert found["ratio_variance"] == pytest.approx(RATIOS.var(), rel=1e-5)
@@ -64,7 +70,7 @@ def test_ppo_by_hand(backend, jit_compile):
 def test_a2c_by_hand(backend, jit_compile):
     """The policy gradient is min(1, ratio) A grad log pi, and log pi = -log 2."""
     found = measured(mt.A2C, backend=backend, jit_compile=jit_compile)
-    target, advantage = vtrace()
+    target, advantage = vtrace(*ONE)
     assert found["loss/actor"] == pytest.approx(np.log(2) * (np.minimum(RATIOS, 1.0) * advantage).mean(), rel=1e-4)
     assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
 
@@ -72,7 +78,7 @@ def test_a2c_by_hand(backend, jit_compile):
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_a2c_normalizes_advantages_before_it_multiplies_by_the_ratios(backend):
     found = measured(mt.A2C, backend=backend, normalize_advantage=True)
-    _, advantage = vtrace()
+    _, advantage = vtrace(*ONE)
     normalized = (advantage - advantage.mean()) / advantage.std()
     assert found["loss/actor"] == pytest.approx(np.log(2) * (np.minimum(RATIOS, 1.0) * normalized).mean(), rel=1e-4)
 
