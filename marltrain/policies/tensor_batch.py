@@ -32,8 +32,7 @@ class TensorBatch:
 
     def __init__(self, **columns: Any) -> None:
         """Store the columns as attributes; further columns may be added."""
-        for name, value in columns.items():
-            setattr(self, name, value)
+        vars(self).update(columns)
 
 
 class WholeBatch(TensorBatch):
@@ -75,5 +74,5 @@ class WholeBatch(TensorBatch):
 
     def for_losses(self) -> dict[str, Any]:
         """Return the columns that losses get, without `weight`: those that the batch names, and added ones."""
-        others = vars(self.batch).keys() - set(self.batch.loss_columns)
-        return {name: value for name, value in vars(self).items() if name not in others}
+        given, every = self.batch.loss_columns, vars(self.batch)
+        return {name: value for name, value in vars(self).items() if name in given or name not in every}

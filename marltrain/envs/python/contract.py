@@ -36,15 +36,17 @@ class Contract:
 
     def sent(self, actions: tuple[Array, ...], step: Step) -> Violation | None:
         """Check the actions of the players that must act in `step`."""
-        found = (group.sent(actions[g], step) for g, group in enumerate(self._groups))
-        return next((fault for fault in found if fault), None)
+        for group, given in zip(self._groups, actions, strict=True):
+            if violation := group.sent(given, step):
+                return violation
+        return None
 
     def published(self, step: Step) -> Violation | None:
         """Check observations, legal actions, rewards and states."""
         for group in self._groups:
             if violation := group.published(step):
                 return violation
-        if not np.isfinite(step.reward).all():
+        if np.count_nonzero(np.isfinite(step.reward)) < step.reward.size:
             p, e = np.argwhere(~np.isfinite(step.reward))[0]
             reward = float(step.reward[p, e])
             return Violation(
@@ -65,7 +67,8 @@ class _GroupContract:
         self._g = g
         self._group = group = spec.groups[g]
         self._players = [spec.names[p] for p in group.players]
-        self._places = list(group.players)
+        low, high = group.players[0], group.players[-1] + 1
+        self._places = slice(low, high) if high - low == group.size else np.array(group.players)
         self._low, self._high = _ranges(group)
         self._one_hot = [
             (part, 1 if isinstance(part.space, spaces.Discrete) else int(np.prod(part.space.shape or ())))
@@ -78,7 +81,10 @@ class _GroupContract:
     def sent(self, actions: Array, step: Step) -> Violation | None:
         turn, space = step.turn[self._g], self._group.action_space
         if isinstance(space, spaces.Box):
-            wrong = turn & ~np.isfinite(actions).all(-1)
+            finite = np.isfinite(actions)
+            if np.count_nonzero(finite) == finite.size:
+                return None
+            wrong = turn & ~finite.all(-1)
         elif isinstance(space, spaces.MultiDiscrete):
             wrong = turn & ~((actions >= 0) & (actions < space.nvec.reshape(-1))).all(-1)
         else:
@@ -87,7 +93,7 @@ class _GroupContract:
             if legal is not None and not wrong.any():
                 chosen = np.where(turn, actions, 0)
                 wrong = turn & ~np.take_along_axis(legal, chosen[..., None], -1)[..., 0]
-        return self._bad_action(wrong, actions, step) if wrong.any() else None
+        return self._bad_action(wrong, actions, step) if np.count_nonzero(wrong) else None
 
     def _bad_action(self, wrong: Array, actions: Array, step: Step) -> Violation:
         row, e = (int(i) for i in np.argwhere(wrong)[0])
@@ -108,17 +114,20 @@ class _GroupContract:
             row, e = (int(i) for i in np.argwhere(turn & ~legal.any(-1))[0])
             return Violation(e, f"player {self._players[row]!r} must move, but its action_mask allows no action")
         over = step.terminated[self._places] | step.truncated[self._places]
-        return self._observed(step.final_obs[self._g], over, past=True) if over.any() else None
+        return self._observed(step.final_obs[self._g], over, past=True) if np.count_nonzero(over) else None
 
     def _observed(self, obs: Obs, valid: Array, *, past: bool) -> Violation | None:
         if not self._group.layout.vector_size:
             return None  # images: every uint8 is within its bounds
         vector = obs[VECTOR] if isinstance(obs, dict) else obs
-        good = ((vector >= self._low) & (vector <= self._high)).all(-1)  # NaN compares false
+        inside = (vector >= self._low) & (vector <= self._high)  # NaN compares false
+        if not self._one_hot and np.count_nonzero(inside) == inside.size:
+            return None
+        good = inside.all(-1)
         for part, chosen in self._one_hot:
             good &= vector[..., part.start : part.stop].sum(-1) == chosen
         wrong = valid & ~good
-        if not wrong.any():
+        if not np.count_nonzero(wrong):
             return None
         row, e = (int(i) for i in np.argwhere(wrong)[0])
         return Violation(e, f"player {self._players[row]!r}: {'; '.join(self._reasons(vector[row, e]))}", past)

@@ -18,6 +18,7 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.joint import JointPhase, Member
 from marltrain.policies.algorithms.maddpg import MADDPGAlgorithm, MADDPGSettings
 from marltrain.policies.algorithms.td3 import SmoothingSettings, clipped_noise
+from marltrain.policies.distributions.draws import normals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class MATD3Algorithm(MADDPGAlgorithm):
     def _next_noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array | None]:
         if not isinstance(self.action_space, spaces.Box):
             return super()._next_noise(rngs, rows)
-        return {"next_noise": np.stack([rng.standard_normal((rows, self.policy.width), np.float32) for rng in rngs])}
+        return {"next_noise": normals(rngs, rows, self.policy.width)}
 
 
 @dataclass(frozen=True, kw_only=True)

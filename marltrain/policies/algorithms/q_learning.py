@@ -29,6 +29,7 @@ from marltrain.policies.algorithms.base import (
 )
 from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import masked
+from marltrain.policies.distributions.draws import normals
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
@@ -230,6 +231,6 @@ def weight_noise(rngs: Sequence[np.random.Generator], rows: int, width: int) -> 
 
     Fortunato et al. 2017, section 3 (b). The factors of agent k are drawn row by row from its own generator.
     """
-    normal = np.stack([rng.standard_normal((rows, width), np.float32) for rng in rngs])
+    normal = normals(rngs, rows, width)
     factors: Array = np.sign(normal) * np.sqrt(np.abs(normal))
     return factors

@@ -20,6 +20,7 @@ from marltrain.policies.algorithms.off_policy import (
     policy,
     squared_errors,
 )
+from marltrain.policies.distributions.draws import normals
 from marltrain.policies.schedules import Schedule
 
 
@@ -63,11 +64,11 @@ class TD3Algorithm(DeterministicActorCritic):
 
     def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
         """Return tau after the updates that train the actor, the first of every `policy_delay`, else 0."""
-        return np.where((updates - 1) % self.settings.policy_delay == 0, hyper["tau"], 0.0)
+        return hyper["tau"] * ((updates - 1) % self.settings.policy_delay == 0)
 
     def _smoothing(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         """Draw the noise of target policy smoothing, [K, rows, A]."""
-        return {"smoothing": np.stack([rng.standard_normal((rows, self.box.dims), np.float32) for rng in rngs])}
+        return {"smoothing": normals(rngs, rows, self.box.dims)}
 
     def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: y = r + discount * min_i Q'_i(s', pi'(s') + clip(noise, -c, c)) (eq. 14)."""

@@ -15,18 +15,25 @@ import numpy as np
 from marltrain.layout import Array
 
 exp, log, sqrt, square, absolute, tanh = np.exp, np.log, np.sqrt, np.square, np.abs, np.tanh
-minimum, maximum, where, clip = np.minimum, np.maximum, np.where, np.clip
+minimum, maximum, where = np.minimum, np.maximum, np.where
 zeros_like, ones_like, isfinite = np.zeros_like, np.ones_like, np.isfinite
 sum, mean, max, argmax = np.ndarray.sum, np.ndarray.mean, np.ndarray.max, np.ndarray.argmax
 concat, stack, cos, sin = np.concatenate, np.stack, np.cos, np.sin
 
+_ZERO = np.float32(0)
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 lgamma = np.vectorize(math.lgamma, otypes=[np.float32])
 
 
+def clip(x: Array, low: Array | float, high: Array | float) -> Array:
+    """Return x limited to [low, high]; for small arrays, `np.clip` takes longer."""
+    limited: Array = np.minimum(np.maximum(x, low), high)
+    return limited
+
+
 def relu(x: Array) -> Array:
     """Return max(x, 0)."""
-    return np.maximum(x, np.float32(0))
+    return np.maximum(x, _ZERO)
 
 
 def elu(x: Array) -> Array:

@@ -36,7 +36,7 @@ class Traces(ABC):
     def bound(self, *trees: Any) -> tuple[Callable[..., Any], list[Any]]:
         """Return the trace for such trees, and the tensors to call it with."""
         leaves: list[Any] = []
-        key = tuple(self._flattened(tree, leaves) for tree in trees)
+        key = tuple([self._flattened(tree, leaves) for tree in trees])
         if key not in self._traces:
             self._traces[key] = self.traced(self._of_leaves(trees), leaves)
         return self._traces[key], leaves
@@ -46,7 +46,7 @@ class Traces(ABC):
         if tree is None:
             return None
         if isinstance(tree, dict):
-            return tuple((name, self._flattened(inner, leaves)) for name, inner in tree.items())
+            return (*tree, *[self._flattened(inner, leaves) for inner in tree.values()])
         leaf, key = self.leaf(tree)
         leaves.append(leaf)
         return key

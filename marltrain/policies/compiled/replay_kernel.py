@@ -154,6 +154,7 @@ class Draws:
         self._seats = np.zeros(len(self._players), np.int64)
         self._generators, self._bits, self._doubles = (np.zeros(len(reader.seats), np.int64) for _ in range(3))
         self._rngs: list[np.random.Generator | None] = []
+        self._cells = -1
         arrays = self._seats, self._first, self._generators, self._bits, self._doubles
         reading.record[list(_DRAWN)] = tuple(map(address_of, arrays))
 
@@ -187,7 +188,9 @@ class Draws:
     def refresh(self) -> None:
         """Write the players' first cells, which change when the ring grows."""
         ring = self.reader.ring
-        self._seats[...] = self._players * (ring.capacity * ring.num_envs)
+        if (cells := ring.capacity * ring.num_envs) != self._cells:
+            self._cells = cells
+            self._seats[...] = self._players * cells
 
 
 def function_of(rng: np.random.Generator, name: str) -> int:

@@ -35,7 +35,8 @@ class Continuous:
     def to_units(self, action: Array) -> Array:
         """Scale actions [..., A] to the environment's units and clip them to its bounds; returns float32."""
         scaled = (self.centre + self.reach * action).astype(np.float32)
-        return np.clip(scaled, self.low, self.high)
+        limited: Array = np.minimum(np.maximum(scaled, self.low), self.high)
+        return limited
 
     def scaled(self, ops: Any, action: Any) -> Any:
         """Return stored actions [..., A] with the bounds at -1 and 1: the inverse of the scaling in `to_units`."""

@@ -23,6 +23,14 @@ def uniform_of(rngs: Sequence[np.random.Generator], rows: int, widths: Mapping[s
     return dict(zip(widths, pieces, strict=True))
 
 
+def normals(rngs: Sequence[np.random.Generator], rows: int, width: int) -> Array:
+    """Draw standard normal numbers, [K, rows, width] float32."""
+    drawn = np.empty((len(rngs), rows, width), np.float32)
+    for own, rng in zip(drawn, rngs, strict=True):
+        rng.standard_normal(dtype=np.float32, out=own)
+    return drawn
+
+
 def gumbel_of(uniform: Array) -> Array:
     """Convert uniform to Gumbel(0, 1) numbers of the same shape: argmax(logits + noise) is a sample of the softmax."""
     # 1 - U lies in (0, 1]; the floor keeps log(0) out after rounding to float32

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
-from marltrain.policies.distributions.draws import Sampling, normal_from
+from marltrain.policies.distributions.draws import Sampling, normal_from, normals
 from marltrain.policies.networks import Head
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
@@ -40,7 +40,7 @@ class Gaussian(Continuous):
 
     def noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array:
         """Draw the noise of one `sample` call, [K, rows, A]."""
-        return np.stack([rng.standard_normal((rows, self.dims), np.float32) for rng in rngs])
+        return normals(rngs, rows, self.dims)
 
     @property
     def sampling(self) -> Sampling:

@@ -204,10 +204,10 @@ class Actor:
         with nullcontext() if self._seeded is None else self._seeded(rng):
             return self._in_tensors(row, rows, obs, legal, self._started(carry, explore), noise, explore)
 
-    def count(self, action: Array, chosen: Array) -> None:
-        """Count the actions [K, B] of the rows `chosen` [K, B], if the algorithm asks for counts."""
+    def count(self, action: Array, turn: Array, explore: Array) -> None:
+        """Count the actions [K, B] of rows that acted, `turn`, and explored, if the algorithm asks for counts."""
         if self.counts.size:
-            for own, actions, rows in zip(self.counts, action, chosen, strict=True):
+            for own, actions, rows in zip(self.counts, action, turn & explore, strict=True):
                 own += np.bincount(actions[rows], minlength=len(own))
 
     def _started(self, carry: Any, explore: Array) -> dict[str, Array] | None:

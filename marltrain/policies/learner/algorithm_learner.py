@@ -147,7 +147,7 @@ class AlgorithmLearner(Learner):
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """Choose actions for all rows; noise is drawn for every row, independent of `turn` and `explore`."""
         acted = self.actor.act(obs, legal, carry, explore, rngs)
-        self.actor.count(acted.action, turn & explore)
+        self.actor.count(acted.action, turn, explore)
         return acted
 
     # learning
@@ -184,7 +184,7 @@ class AlgorithmLearner(Learner):
             if isinstance(batch, Rollout):
                 self.passes.over_rollout(batch, columns, learn, self.pace, batch_size, metrics)
             else:
-                self.passes.over_transitions(weighted, learn, share, metrics)
+                self.passes.over_transitions(weighted, batch.weight, learn, share, metrics)
         if self._prioritised and isinstance(seen, Transitions):
             seen.errors = self.steps.errors()
         self.steps.end(self.weights)

@@ -215,28 +215,33 @@ class GradientPass:
         self._function = self._backend.function(self._pass)
 
     def __call__(
-        self, columns: Mapping[str, Any], numbers: Any, active: Array, passes: Array, share: Array,
+        self, columns: Mapping[str, Any], weight: Array, numbers: Any, active: Array, passes: Array, share: Array,
         draw: Callable[[Draw, Array], dict[str, Any]],
-    ) -> Iterator[tuple[GradientStep, Any, Array]]:  # fmt: skip
+    ) -> Iterator[tuple[GradientStep, Array, Array]]:  # fmt: skip
         """Make the pass; return an iterator over (step, metrics [M, K], due [K] bool) of the phases that were due.
 
-        numbers: see `GradientStep`.  active: [K] bool.  passes: [K], numbers of earlier passes, see `Phase.every`.
-        share: [K], see `Weights.follow`.  draw: (`Phase.draw`, weights [K, B]) -> random numbers of the rows.
+        weight: [K, B], the weights of the rows.  numbers: see `GradientStep`.  active: [K] bool.  passes: [K], numbers
+        of earlier passes, see `Phase.every`.  share: [K], see `Weights.follow`.  draw: (`Phase.draw`, weights [K, B])
+        -> random numbers of the rows.
         """
-        weight, due, drawn = self._backend.numpy(columns["weight"]), {}, {}
+        due: dict[str, Array] = {}
+        rows: dict[str, Any] = {}
+        drawn: dict[str, dict[str, Any]] = {}
         for step in self.steps:
-            learning = active & (passes % step.phase.every == 0)
-            if np.count_nonzero(learning):
-                due[step.phase.name] = learning
-                if step.phase.draw is not None:
-                    drawn[step.phase.name] = draw(step.phase.draw, weight * learning[:, None])
+            name, every = step.phase.name, step.phase.every
+            learning = active if every == 1 else active & (passes % every == 0)
+            if not (count := np.count_nonzero(learning)):
+                continue
+            everyone = count == len(learning)
+            due[name], rows[name] = learning, None if everyone else self._backend.tensor(learning)
+            if step.phase.draw is not None:
+                drawn[name] = draw(step.phase.draw, weight if everyone else weight * learning[:, None])
         if not due:
             self._weights.follow(share)
             return
-        rows = {name: None if agents.all() else self._backend.tensor(agents) for name, agents in due.items()}
-        moved = self._backend.tensor(share.astype("float32")) if np.count_nonzero(share) else None
+        moved = self._backend.tensor(share.astype(np.float32)) if np.count_nonzero(share) else None
         extra = self.steps[0].optimizer_numbers(numbers)
-        measured = self._function(dict(columns), drawn, numbers, rows, moved, extra)
+        measured = self._backend.numpy(self._function(dict(columns), drawn, numbers, rows, moved, extra))
         start = 0
         for step in self.steps:
             if step.phase.name in due:
@@ -326,7 +331,7 @@ class MeanMetrics:
         self.seen: dict[Any, list[tuple[Any, Array]]] = {}
 
     def add(self, step: Any, values: Any, active: Array) -> None:
-        """Add the metrics [M, K] of one step; only agents where `active` [K] is True count."""
+        """Add the metrics [M, K] of one step, a tensor or an array; only agents where `active` [K] is True count."""
         self.seen.setdefault(step, []).append((values, active))
 
     def last(self) -> dict[str, Array]:
@@ -334,7 +339,7 @@ class MeanMetrics:
         return {
             name: values
             for step, seen in self.seen.items()
-            for name, values in zip(step.metrics, self.backend.numpy(seen[-1][0]), strict=True)
+            for name, values in zip(step.metrics, self._array(seen[-1][0]), strict=True)
         }
 
     def result(self) -> dict[str, Array]:
@@ -342,14 +347,17 @@ class MeanMetrics:
         means_by_name: dict[str, Array] = {}
         for step, seen in self.seen.items():
             if len(seen) == 1 and np.count_nonzero(seen[0][1]) == len(seen[0][1]):  # the usual off-policy case
-                means_by_name.update(zip(step.metrics, self.backend.numpy(seen[0][0]).astype(np.float64), strict=True))
+                means_by_name.update(zip(step.metrics, self._array(seen[0][0]).astype(np.float64), strict=True))
                 continue
-            values = np.stack([self.backend.numpy(value) for value, _ in seen]).astype(np.float64)
+            values = np.stack([self._array(value) for value, _ in seen]).astype(np.float64)
             active = np.stack([active for _, active in seen])[:, None]
             total, count = np.where(active, values, 0.0).sum(0), active.sum(0)
             means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
             means_by_name.update(zip(step.metrics, means, strict=True))
         return means_by_name
+
+    def _array(self, values: Any) -> Array:
+        return values if isinstance(values, np.ndarray) else self.backend.numpy(values)
 
     def skipped(self, learn: Array) -> dict[str, Array]:
         """Return the agents that learn, but had no active step of a phase: metric name -> [K] bool.
@@ -358,7 +366,9 @@ class MeanMetrics:
         """
         missed: dict[str, Array] = {}
         for step, seen in self.seen.items():
-            absent = learn & ~np.stack([active for _, active in seen]).any(0)
+            absent = learn
+            for _, active in seen:
+                absent = absent & ~active
             if np.count_nonzero(absent):
                 missed.update(dict.fromkeys(step.metrics, absent))
         return missed

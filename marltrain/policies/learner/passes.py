@@ -37,16 +37,19 @@ class Passes:
         """Run the phases that solve for a natural gradient, on all rows.  updates: [K], numbers of earlier updates."""
         self._run(self.steps.solving, columns, learn, updates, metrics)
 
-    def over_transitions(self, columns: Mapping[str, Any], learn: Array, share: Array, metrics: MeanMetrics) -> None:
+    def over_transitions(
+        self, columns: Mapping[str, Any], weight: Array, learn: Array, share: Array, metrics: MeanMetrics
+    ) -> None:
         """Make one pass over transitions.
 
-        columns: those of the losses and `weight`, [K, B, ...].  share: [K], see `Weights.follow`; the target networks
-        move here only if a single call makes the whole pass.
+        columns: those of the losses and `weight`, [K, B, ...].  weight: [K, B], the weights of the rows.  share: [K],
+        see `Weights.follow`; the target networks move here only if a single call makes the whole pass.
         """
         if self.steps.whole is None:
             self._run(self.steps, columns, learn, self.count, metrics)
         else:
-            for made in self.steps.whole(columns, self.hyper.stacked(), learn, self.count, share, self.draw):
+            numbers = self.hyper.stacked()
+            for made in self.steps.whole(columns, weight, numbers, learn, self.count, share, self.draw):
                 metrics.add(*made)
         self.count += learn
 
@@ -88,7 +91,7 @@ class Passes:
         measured = step(rows, dealt, self.hyper.stacked(), due)
         for values, active in zip(measured, due, strict=True):
             if np.count_nonzero(active):
-                metrics.add(step, self.backend.tensor(values), active)
+                metrics.add(step, values, active)
         self.count += due.sum(0)
 
     def _run(

@@ -37,11 +37,12 @@ class UniformChoice:
         self.ring, self.seats = ring, seats
         self._players = np.concatenate(seats)
         self._firsts = np.cumsum([0, *(len(row) for row in seats[:-1])])
+        self._single = all(len(row) == 1 for row in seats)
 
     def size(self) -> Array:
         """Return the number of available rows, [K] int64."""
-        counts: Array = np.add.reduceat(self.ring.drawable_count[self._players], self._firsts)
-        return counts
+        counts: Array = self.ring.drawable_count[self._players]
+        return counts if self._single else np.add.reduceat(counts, self._firsts)
 
     def draw(self, rngs: Sequence[np.random.Generator | None], available: Sequence[int], count: int) -> Chosen:
         """Draw `count` rows for each agent; candidates are checked together.

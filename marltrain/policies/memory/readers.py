@@ -147,6 +147,7 @@ class UniformReader(Reader):
             raise ConfigError(f"n_step must be at least 1, got {needs.n_step}")
         super().__init__(ring, seats, needs)
         self.choice = choice_of(ring, self.seats, needs, numbers)
+        self._ages = needs.replay is not None and needs.replay.ages
 
     def size(self) -> Array:
         """See `Reader`."""
@@ -154,8 +155,7 @@ class UniformReader(Reader):
 
     def metrics(self) -> dict[str, Array]:
         """Return the number of available rows as "memory_rows", if their age decides about draws."""
-        replay = self.needs.replay
-        return {"memory_rows": self.size().astype(np.float64)} if replay is not None and replay.ages else {}
+        return {"memory_rows": self.size().astype(np.float64)} if self._ages else {}
 
     def learned(self, batch: Transitions) -> None:
         """See `Reader`; the errors become the rows' priorities, if the choice has any."""

@@ -76,7 +76,7 @@ class ActingLearner:
     def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
         """See `AlgorithmLearner`."""
         acted = self.actor.act(obs, legal, carry, explore, rngs)
-        self.actor.count(acted.action, turn & explore)
+        self.actor.count(acted.action, turn, explore)
         return acted
 
 

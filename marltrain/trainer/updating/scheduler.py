@@ -207,7 +207,7 @@ class UpdateScheduler:
     @property
     def gradient_steps(self) -> int:
         """Number of gradient passes of the agents, without those of updates under way."""
-        return int(self.seated.learner.gradient_steps.sum())
+        return sum(self.seated.learner.gradient_steps.tolist())
 
     def wait(self) -> Metrics:
         """Wait for the updates under way and return their metrics; the agents still act with the old weights."""
@@ -304,7 +304,8 @@ def not_finite(
 ) -> NotFiniteError | None:
     """Return the error if a loss or a gradient of an update is not finite, else None."""
     watched = {name: values for name, values in measured.items() if name.startswith(("loss", "grad_norm"))}
-    if np.isfinite(sum(watched.values())).all():  # the usual case, in a single check
+    finite = np.isfinite(sum(watched.values()))
+    if np.count_nonzero(finite) == finite.size:  # the usual case, in a single check
         return None
     for name, values in watched.items():
         broken = ready & ~np.isfinite(values) & ~np.asarray(seated.learner.skipped.get(name, False))
@@ -330,7 +331,7 @@ def by_agent(labels: Sequence[str], rounds: Sequence[Mapping[str, Array]], ready
         names = dict.fromkeys(name for measured in rounds for name in measured)
         means = {name: _mean([measured[name] for measured in rounds if name in measured]) for name in names}
     values = {name: mean.tolist() for name, mean in means.items()}
-    return {labels[k]: {name: value[k] for name, value in values.items()} for k in np.flatnonzero(ready).tolist()}
+    return {labels[k]: {name: value[k] for name, value in values.items()} for k in ready.nonzero()[0].tolist()}
 
 
 def _mean(values: Sequence[Array]) -> Array:

@@ -55,11 +55,12 @@ class Backend(base.Backend):
 
     def _tensor(self, array: Array) -> Tensor:
         contiguous = np.ascontiguousarray(array)
-        return torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy()).to(self.device)
+        tensor = torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy())
+        return tensor if self.shares_memory else tensor.to(self.device)
 
     def numpy(self, tensor: Tensor) -> Array:
         """See `base.Backend`."""
-        return tensor.detach().cpu().numpy()
+        return tensor.numpy(force=True)
 
     def overwrite(self, old: Tensor, new: Array) -> None:
         """See `base.Backend`."""
