@@ -132,6 +132,7 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
         streams.arrived(step)
         if i < len(data):
             streams.decided(0, action[i], {})
+    reader.admit()
     return reader
 
 

@@ -20,6 +20,7 @@ RUN_ELSEWHERE = {
 READ_THEIR_PARENT = {
     "marltrain/envs/workers/worker.py",
     "marltrain/policies/learner/parallel/replica.py",
+    "marltrain/trainer/cluster/initial_priorities.py",
     "marltrain/trainer/cluster/messages.py",
 }  # bytes of a process, not of a file
 

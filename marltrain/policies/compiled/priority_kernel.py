@@ -322,11 +322,12 @@ def share_out(weights: Any, shares: Any) -> Any:
 
 
 @compiled
-def set_priorities(t: Any, k: int, rows: Any, errors: Any) -> bool:
+def set_priorities(t: Any, k: int, rows: Any, errors: Any, admits: bool) -> bool:
     """Set the priorities of rows of agent k to their errors + epsilon; return whether all errors are finite.
 
     Rows that were overwritten, withdrawn or trimmed since they were drawn are left out.  rows: [B] int64, numbers as
     in `draw_rows`, or -1 for none.  errors: [B] float32, at least 0.
+    admits: whether rows without a priority get one, too.
     """
     for error in errors:
         if not (error >= 0.0 and error < np.inf):
@@ -345,7 +346,7 @@ def set_priorities(t: Any, k: int, rows: Any, errors: Any) -> bool:
         while plane < planes[k + 1] - 1 and players[plane] != player:
             plane += 1
         known = numbers(t.leaf + 4 * plane * t.leaves, t.leaves)[leaf] > 0.0
-        if not known and (not t.by_errors or time < first):
+        if not known and (not admits or time < first):
             continue
         priority = float64(float32(errors[i] + epsilon))
         largest[k] = max(largest[k], priority)

@@ -134,7 +134,7 @@ class CompiledReader(UniformReader):
             _sampling()(self._reading.address, self.ring.now)
         return made
 
-    def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
+    def transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """See UniformReader."""
         made = self._reading.new_transitions(*cells.shape)
         made.cells, made.weight = cells, weight

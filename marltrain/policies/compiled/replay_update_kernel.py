@@ -84,7 +84,8 @@ def learn_priorities(u: Any, r: Any, p: Any) -> bool:
     for k in range(r.agents):
         if generators[k] != 0:
             errors = numbers(p.errors + 4 * k * rows, rows)
-            fine = set_priorities(trees_at(u.trees), k, wholes(u.numbers + 8 * k * rows, rows), errors) and fine
+            drawn = wholes(u.numbers + 8 * k * rows, rows)
+            fine = set_priorities(trees_at(u.trees), k, drawn, errors, False) and fine
     return fine
 
 

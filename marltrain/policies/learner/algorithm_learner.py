@@ -28,10 +28,11 @@ from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.goals import goal_parts
-from marltrain.policies.memory.readers import Reader
+from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalisation import NORMALISED, normalised_batch, observe
 from marltrain.policies.recurrence import check_draws, check_recurrent, sequence_columns
@@ -85,6 +86,7 @@ class AlgorithmLearner(Learner):
         self.memory = None if replay is None else MemoryNumbers(replay, algorithm.name, self.num_agents)
         if replay is not None:
             _check_goals(algorithm, replay)
+        check_initial_errors(algorithm, custom=self.weights.custom)
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
         self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
@@ -163,7 +165,10 @@ class AlgorithmLearner(Learner):
             make = partial(PrioritisedRolloutReader, numbers=self.memory)
         elif not needs.on_policy and not needs.sequence:
             make = partial(reader_of, numbers=self.memory)
-        return streams.reader(seats, needs, make)
+        reader: Reader = streams.reader(seats, needs, make)
+        if isinstance(reader, UniformReader) and needs.replay is not None and needs.replay.initial_errors:
+            reader.rate_new_rows(RowErrors(self.algorithm, self.backend, self.weights, self.hyper))
+        return reader
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""

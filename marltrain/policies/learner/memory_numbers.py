@@ -44,6 +44,8 @@ class MemoryNumbers:
         A schedule of beta is none, because it is read ahead of time.
         """
         replay = self.replay
+        if replay.initial_errors:
+            return 'the memory has Prioritised(initial="error")'
         for name in (*replay.with_goals, *AGES):
             if getattr(replay, name) is not None:
                 return f"the memory has {name}"

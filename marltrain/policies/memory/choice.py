@@ -67,6 +67,20 @@ class UniformChoice:
             cells[k] = found[:count]
         return Chosen(cells)
 
+    def follow(self) -> None:
+        """Follow the ring; a uniform choice needs not."""
+
+    def admit(self, agent: Array, numbers: Array, errors: Array) -> None:
+        """Give rows their first priorities from their errors; a uniform choice has none.
+
+        agent, numbers: [n] int64, of each error the agent, ascending, and the number of the row, see `Chosen`.
+        """
+
+    def lacking(self) -> Array:
+        """Return whether rows in the ring lack a priority, [P, H, E] bool, oldest first; here none do."""
+        ring = self.ring
+        return np.zeros((ring.group.size, len(ring.held()), ring.num_envs), bool)
+
     def learned(self, rows: Array, errors: Array, weight: Array) -> None:
         """Receive the sizes of the rows' errors; a uniform choice ignores them."""
 

@@ -56,18 +56,27 @@ class Prioritised(_Part):
     Its weight in losses is (N P(i)) ** -beta for N rows, divided by the largest weight of the batch.
 
     alpha: 0 draws uniformly.  beta: 1 corrects the draws completely; for the annealing of the paper, give a schedule
-    such as `mt.linear(0.4, 1.0, steps)`.  initial: priority of a new row; None: the largest so far, 1 at first.
+    such as `mt.linear(0.4, 1.0, steps)`.
+    initial: priority of a new row. None: the largest so far, 1 at first. "error": that of its own error by the present
+        networks, once the rewards of its n steps are known, as in Ape-X (Horgan et al. 2018, arXiv:1803.00933); until
+        then it is not drawn. See `initial_errors`.
     Raises ConfigError for a value out of range.
     """
 
     alpha: float | Schedule = setting(0.6, doc="power of the priorities", low=0, high=1, per_row=True)
     beta: float | Schedule = setting(0.4, doc="power of the importance weights", low=0, high=1, per_row=True)
-    initial: float | None = setting(None, doc="priority of new rows; None: the largest so far", low=LEAST_PRIORITY)
+    initial: float | str | None = setting(None, doc='priority of new rows; None: the largest; "error": by their errors',
+                                          low=LEAST_PRIORITY, choices=("error",))  # fmt: skip
     epsilon: float = setting(1e-6, doc="smallest priority, added to the size of errors", low=LEAST_PRIORITY)
 
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""
         validate(self, "Prioritised")
+
+    @property
+    def by_errors(self) -> bool:
+        """Whether the first priority of a row is made from its own error."""
+        return self.initial == "error"
 
 
 @checked_arguments
@@ -198,6 +207,11 @@ class Replay(_Part):
         return self.prioritised is None and not self.ages
 
     @property
+    def initial_errors(self) -> bool:
+        """Whether the first priority of a row is made from its own error."""
+        return self.prioritised is not None and self.prioritised.by_errors
+
+    @property
     def with_goals(self) -> tuple[str, ...]:
         """Names of the parts that read the goals of observations."""
         return tuple(name for name in ("hindsight", "triplets") if getattr(self, name) is not None)
@@ -274,6 +288,11 @@ def chosen_memory(memory: Any, allowed: tuple[type[Any], ...], who: str) -> Any:
     who: name for the error.  Raises ConfigError for any other value.
     """
     memory = allowed[0]() if memory is None else memory
+    if isinstance(memory, Replay) and memory.initial_errors:
+        raise ConfigError(
+            f'{who}: Prioritised(initial="error") computes the errors of new rows outside of updates, which only '
+            "marltrain's own algorithms can: leave initial= out"
+        )
     if isinstance(memory, allowed):
         return memory.filled() if isinstance(memory, Replay) else memory
     instead = " or ".join(

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from marltrain.addresses import address_of
 from marltrain.checks import finite
-from marltrain.compiling import compiled, program
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Needs
-from marltrain.policies.compiled.priority_kernel import (
-    FAN,
-    PRIORITIES,
-    draw_rows,
-    follow_ring,
-    keep_effective,
-    rebuild,
-    set_priorities,
-    share_out,
-    trees_at,
-    withdraw,
+from marltrain.policies.compiled.priority_kernel import FAN, PRIORITIES
+from marltrain.policies.compiled.priority_programs import (
+    draw_program,
+    follow_program,
+    keep_effective_program,
+    learn_program,
+    rebuild_program,
+    share_program,
+    withdraw_program,
 )
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.choice import Chosen, UniformChoice
@@ -41,8 +36,9 @@ class PrioritisedChoice(UniformChoice):
     """Choice of rows in proportion to priority ** alpha, see `Prioritised`, and by age, see `Replay`.
 
     Priorities belong to rows: a row that overwrites another gets the initial priority once it is closed. On-policy
-    (`Needs.on_policy`) there is no initial priority, and a row can be drawn once its errors are known. The trees follow
-    the ring when rows are counted, drawn or saved, not when they are written.
+    (`Needs.on_policy`) there is no initial priority, and a row can be drawn once its errors are known; off-policy with
+    `Prioritised(initial="error")`, too, where `admit` gives the first error. The trees follow the ring when rows are
+    counted, drawn or saved, not when they are written.
 
     weighted: whether rows have priorities and importance weights, or are drawn by age alone.
     """
@@ -66,7 +62,7 @@ class PrioritisedChoice(UniformChoice):
             "player": self._players, "agent": np.repeat(np.arange(agents), [len(row) for row in seats]),
             "planes_from": np.append(self._firsts, len(self._players)), "largest": self.largest,
             "alpha": self._alpha, "beta": self._beta,
-            "initial": np.full(agents, np.nan if own.initial is None else own.initial),
+            "initial": np.full(agents, own.initial if isinstance(own.initial, float | int) else np.nan),
             "epsilon": np.full(agents, own.epsilon), "first": self._first, "window": self.windows.newest,
             "decay": self._decay, "reference": self._reference,
             "waiting": np.full(ring.open.shape, -1, np.int64),
@@ -77,7 +73,8 @@ class PrioritisedChoice(UniformChoice):
         t = self.record[0]
         t["planes"], t["players"], t["agents"] = len(self._players), len(ring.open), agents
         t["envs"], t["synced"] = ring.num_envs, -1
-        t["by_errors"], t["clear"] = needs.on_policy, self.windows.clear_every
+        t["by_errors"], t["clear"] = needs.on_policy or own.by_errors, self.windows.clear_every
+        self._on_policy = needs.on_policy
         for name, array in self._kept.items():
             t[name] = address_of(array)
         self._made_for: Array | None = None
@@ -104,17 +101,18 @@ class PrioritisedChoice(UniformChoice):
                 random[k], drawing[k] = rng.random(count), True
         cells, weight, rows = np.zeros(shape, np.int64), np.ones(shape, np.float32), np.full(shape, -1, np.int64)
         effective = np.ones(len(rngs))
-        _draw()(self.address, drawing, random, cells, weight, rows, effective)
+        draw_program()(self.address, drawing, random, cells, weight, rows, effective)
         return Chosen(cells, weight, rows, effective) if self.weighted else Chosen(cells, effective=effective)
 
-    def learned(self, rows: Array, errors: Array, weight: Array) -> None:
+    def learned(self, rows: Array, errors: Array, weight: Array, *, admits: bool = False) -> None:
         """Set the priorities of rows that were drawn, see `Chosen`, to their errors + epsilon.
 
         errors: [K, B] float32.  weight: [K, B]; rows of weight 0 are padding.
+        admits: whether rows without a priority get one, as on-policy.
         Raises AgentError for an error that is not finite.
         """
-        there = np.count_nonzero(weight, 1) > 0
-        wrong = _learn()(self.address, there, rows, np.ascontiguousarray(errors, np.float32))
+        there, admits = np.count_nonzero(weight, 1) > 0, admits or self._on_policy
+        wrong = learn_program()(self.address, there, rows, np.ascontiguousarray(errors, np.float32), admits)
         if wrong >= 0:
             bad = errors[wrong][~(np.isfinite(errors[wrong]) & (errors[wrong] >= 0))]
             raise AgentError(
@@ -122,6 +120,23 @@ class PrioritisedChoice(UniformChoice):
                 "says them (Phase(row_error=...), or the second result of a loss of your own): look for very large "
                 "rewards or values"
             )
+
+    def admit(self, agent: Array, numbers: Array, errors: Array) -> None:
+        """See `UniformChoice`; raises AgentError for an error that is not finite."""
+        counts = np.bincount(agent, minlength=len(self.seats))
+        valid = np.arange(counts.max(initial=0)) < counts[:, None]
+        rows, sizes = np.full(valid.shape, -1, np.int64), np.zeros(valid.shape, np.float32)
+        rows[valid], sizes[valid] = numbers, errors
+        self.learned(rows, sizes, valid, admits=True)
+
+    def lacking(self) -> Array:
+        """See `UniformChoice`; rows before the window of an agent count as those that have a priority."""
+        ring, slots = self.ring, self.ring.held()
+        lacks = np.zeros((ring.group.size, len(slots), ring.num_envs), bool)
+        times = np.arange(ring.oldest, ring.now + 1)[:, None]
+        for plane, (player, agent) in enumerate(zip(self._players, self._kept["agent"], strict=True)):
+            lacks[player] |= (self._slots()[plane, slots] == 0) & (times >= self._first[agent])
+        return lacks
 
     def state(self) -> State:
         """Return the priorities [S, H, E] of the rows in the ring, oldest first, and the largest so far."""
@@ -152,7 +167,7 @@ class PrioritisedChoice(UniformChoice):
         self.windows.restore(ring.now)
         self._wait()
         self.set_numbers()
-        _rebuild()(self.address)
+        rebuild_program()(self.address)
 
     # rows of rollouts
 
@@ -192,15 +207,15 @@ class PrioritisedChoice(UniformChoice):
             self.windows.set(ring.now, np.maximum(self._first, ring.oldest))
         outdated = self.set_numbers()
         if record["synced"] != ring.now:
-            _follow()(self.address, ring.now)
+            follow_program()(self.address, ring.now)
             self._wait()
         if outdated:
-            _rebuild()(self.address)
+            rebuild_program()(self.address)
         if self._withdrawn:
             rows, self._withdrawn = np.concatenate(self._withdrawn), []
-            _withdraw()(self.address, rows)
+            withdraw_program()(self.address, rows)
         if self.replay.effective_share is not None and (due := self.windows.check(ring.now)) is not None:
-            _keep_effective()(self.address, self.numbers.values("effective_share"), *due)
+            keep_effective_program()(self.address, self.numbers.values("effective_share"), *due)
 
     def _wait(self) -> None:
         """Note the rows that are still open: they get a priority once they are closed."""
@@ -264,7 +279,7 @@ class PrioritisedChoice(UniformChoice):
         times = np.arange(max(ring.oldest, synced - before + 1), synced + 1)
         self._allocate()
         self._slots()[:, times % ring.capacity] = old[:, times % before]
-        _rebuild()(self.address)
+        rebuild_program()(self.address)
 
 
 def importance(weight: Array) -> tuple[Array, Array]:
@@ -273,7 +288,7 @@ def importance(weight: Array) -> tuple[Array, Array]:
     A loss with the former, times the latter, is the sum of w_i l_i / B. Rows of weight 0 are padding and not counted.
     """
     shares, scale = np.zeros_like(weight), np.zeros(len(weight), np.float32)
-    _share()(weight, shares, scale)
+    share_program()(weight, shares, scale)
     return shares, scale
 
 
@@ -297,94 +312,3 @@ def _levels(cells: int) -> tuple[int, list[int], int]:
 
 def _padded(count: int) -> int:
     return -(-count // FAN) * FAN
-
-
-@compiled
-def follow_once(address: int, now: int) -> None:
-    """Follow the ring to batch step `now`."""
-    follow_ring(trees_at(address), now)
-
-
-@compiled
-def rebuild_once(address: int) -> None:
-    """Compute everything from the priorities."""
-    rebuild(trees_at(address))
-
-
-@compiled
-def draw_once(
-    address: int, drawing: Any, random: Any, cells: Any, weights: Any, rows: Any, effective: Any
-) -> None:  # fmt: skip
-    """Draw the rows of the agents that are drawing, [K] bool; see `draw_rows` for the arrays [K, B] and `effective`."""
-    t = trees_at(address)
-    for k in range(len(drawing)):
-        if drawing[k]:
-            effective[k] = draw_rows(t, k, random[k], cells[k], weights[k], rows[k])
-
-
-@compiled
-def learn_once(address: int, there: Any, rows: Any, errors: Any) -> int:
-    """Set the priorities of the agents' rows; return the first agent with an error that is not finite, or -1."""
-    t = trees_at(address)
-    for k in range(len(there)):
-        if there[k] and not set_priorities(t, k, rows[k], errors[k]):
-            return k
-    return -1
-
-
-@compiled
-def withdraw_once(address: int, rows: Any) -> None:
-    """Remove the priorities of rows in all trees."""
-    t = trees_at(address)
-    for row in rows:
-        withdraw(t, row)
-
-
-@compiled
-def keep_effective_once(address: int, shares: Any, start: int, stop: int, kept: int) -> None:
-    """Call `keep_effective` for the least shares [K] of all agents."""
-    t = trees_at(address)
-    for k in range(t.agents):
-        keep_effective(t, k, shares[k], start, stop, kept)
-
-
-@functools.cache
-def _follow() -> Any:
-    return program(follow_once, PRIORITIES)
-
-
-@functools.cache
-def _rebuild() -> Any:
-    return program(rebuild_once, PRIORITIES)
-
-
-@functools.cache
-def _draw() -> Any:
-    return program(draw_once, PRIORITIES)
-
-
-@functools.cache
-def _learn() -> Any:
-    return program(learn_once, PRIORITIES)
-
-
-@compiled
-def share_once(weight: Any, shares: Any, scale: Any) -> None:
-    """Call `share_out` for K agents."""
-    for k in range(len(weight)):
-        scale[k] = share_out(weight[k], shares[k])
-
-
-@functools.cache
-def _share() -> Any:
-    return program(share_once)
-
-
-@functools.cache
-def _keep_effective() -> Any:
-    return program(keep_effective_once, PRIORITIES)
-
-
-@functools.cache
-def _withdraw() -> Any:
-    return program(withdraw_once, PRIORITIES)

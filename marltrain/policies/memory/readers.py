@@ -13,6 +13,7 @@ from marltrain.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
 from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.choice import UniformChoice
+from marltrain.policies.memory.initial_errors import InitialErrors, Rate
 from marltrain.policies.memory.ring import Ring
 from marltrain.state import State
 
@@ -41,6 +42,9 @@ class Reader:
     def size(self) -> Array:
         """Return the number of available rows, [K] int64."""
         raise TypeError(f"{type(self).__name__} must define size")
+
+    def admit(self) -> None:
+        """Give new rows their first priority, if it is made from their own error; call it before `size`."""
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Any:
         """Draw a batch; see `UniformReader.sample`. Readers of `rollouts` define `take` instead."""
@@ -134,7 +138,11 @@ class UniformReader(Reader):
 
     Available rows are closed, belong to the agent's players, and were decided while the player's seat learned
     (`Streams.learning`). By default they are drawn uniformly with replacement; see `Replay` for other choices.
+
+    initial: makes the first priorities of rows from their errors; None without such priorities.
     """
+
+    initial: InitialErrors | None = None
 
     def __init__(
         self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, numbers: MemoryNumbers | None = None
@@ -148,6 +156,16 @@ class UniformReader(Reader):
         super().__init__(ring, seats, needs)
         self.choice = choice_of(ring, self.seats, needs, numbers)
         self._ages = needs.replay is not None and needs.replay.ages
+
+    def rate_new_rows(self, rate: Rate) -> None:
+        """Make the first priorities of rows from their errors; rate: computes the errors."""
+        self.initial = InitialErrors(self, rate)
+
+    def admit(self) -> None:
+        """See `Reader`."""
+        if self.initial is not None:
+            self.choice.follow()
+            self.initial.known(self.choice.admit)
 
     def size(self) -> Array:
         """See `Reader`."""
@@ -164,11 +182,14 @@ class UniformReader(Reader):
 
     def state(self) -> State:
         """Return the state of the choice."""
+        self.admit()  # errors that came from elsewhere are not saved
         return self.choice.state()
 
     def restore(self, state: State) -> None:
         """See `Reader`."""
         self.choice.restore(state)
+        if self.initial is not None:
+            self.initial.rows.begin_with(self.choice.lacking())
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
         """Draw transitions [K, batch_size]; agent k uses the generator `rngs[k]`.  gamma: [K].
@@ -187,11 +208,11 @@ class UniformReader(Reader):
             cells[~have] = cells[have][0]
         weight = np.empty(cells.shape, np.float32)
         weight[...] = have[:, None]
-        made = self._transitions(cells, weight if importance is None else weight * importance, np.asarray(gamma, float))
+        made = self.transitions(cells, weight if importance is None else weight * importance, np.asarray(gamma, float))
         made.rows, made.effective = chosen.rows, chosen.effective
         return made
 
-    def _transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
+    def transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """Return the transitions that begin at cells [K, B]."""
         ring = self.ring
         last, pointers, reward, discount = self._walk(cells, gamma[:, None])

@@ -99,7 +99,7 @@ class SequenceTransitionReader(SequenceReader):
         begins[..., 1:] |= ~present[..., :-1]
         begins[..., 0], weight[..., :burn_in] = True, 0.0
         rows = len(cells), -1
-        made = self._transitions(cells.reshape(rows), weight.reshape(rows), np.asarray(gamma, np.float64))
+        made = self.transitions(cells.reshape(rows), weight.reshape(rows), np.asarray(gamma, np.float64))
         return SequenceTransitions(**vars(made), begins=begins.reshape(rows))
 
 

@@ -12,11 +12,13 @@ import numpy as np
 
 from marltrain.errors import ConfigError
 from marltrain.spec import Step
+from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.lookahead import InStep, Lookahead, WorkAhead
 from marltrain.trainer.cluster.orders import NOTHING, Orders, Received
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from marltrain.trainer.collecting.rollout import Collected, NotRepeatedError, Recorder
 from marltrain.trainer.counters import Traffic
+from marltrain.trainer.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 FIRST = 16
@@ -38,16 +40,19 @@ class RunnerCollector:
         timeout: float,
         traffic: Traffic,
         max_lag: int | None,
+        team_rewards: TeamRewards | None,
     ) -> None:
         """Prepare the learners for the runners.
 
         timeout: seconds that a fragment, or the way back to its start, may take, and in addition `SLOWER` times what
           acting and stepping took in the last fragment.
         traffic: counts what is sent.  max_lag: see `WorkAhead`; None: synchronous.
+        team_rewards: the rewards to learn from; None: the players' own.
         Raises ConfigError for agents that runners cannot hold, and for those and environments that cannot work ahead.
         """
         self.envs, self.recorder, self.schedulers, self.traffic = envs, recorder, schedulers, traffic
-        self._orders = Orders(envs, recorder, timeout, traffic)
+        self._rating = DriverRating.of(recorder, schedulers) if max_lag else None  # the driver rates without a lag
+        self._orders = Orders(envs, recorder, timeout, traffic, self._rating, team_rewards)
         self._synchronous = max_lag is None
         self._lookahead = self._in_step() if max_lag is None else self._work_ahead(max_lag)
         self._ahead = 0  # batch steps that are ordered and not given
@@ -58,11 +63,15 @@ class RunnerCollector:
         """Give the next batch step; order fragments, and wait for the next one if the last one is used up."""
         if self._synchronous and self._within and self._orders.outdated(self._fragment.version):
             self.settle()
+        if self._rating is not None and self._ahead and self._rating.outdated:
+            self.settle()
         if not self._within:
             self._orders.let_join()
         self._order(most)
         if not self._within:
             self._fragment, self._given = self._orders.receive(), 0
+            if self._rating is not None:
+                self._rating.give([part.errors for part in self._fragment.fragments])
         self._give(self._fragment, self._given)
         self._given += 1
         self._ahead -= 1

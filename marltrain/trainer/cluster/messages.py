@@ -14,6 +14,8 @@ from marltrain.envs.workers.worker import WorkerFailure
 from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.memory.ring_part import RingPart
+from marltrain.trainer.cluster.initial_priorities import NewErrors, RatingTask
 from marltrain.trainer.seats import LearnerSeats
 
 
@@ -85,10 +87,14 @@ def can_act_elsewhere(seated: LearnerSeats) -> bool:
 
 @dataclass(frozen=True)
 class ActingTasks:
-    """All learners of a run.  extras: group -> name -> the recorded outputs of acts, (shape [P, E, ...], dtype)."""
+    """All learners of a run.  extras: group -> name -> the recorded outputs of acts, (shape [P, E, ...], dtype).
+
+    rating: for runners that compute first priorities; None: they compute none.
+    """
 
     tasks: tuple[ActingTask, ...]
     extras: Mapping[int, Mapping[str, tuple[tuple[int, ...], Any]]]
+    rating: RatingTask | None = None
 
 
 @dataclass(frozen=True)
@@ -123,11 +129,13 @@ class Start:
 
     rngs: of each learner K states of generators.  carries: of each learner name -> [K, S, n, ...], or None.
     outcome: the columns of the present Step (see `Block`) if they have changed, else None.
+    rows: group -> the rows that are not rated yet, for runners that compute first priorities.
     """
 
     rngs: tuple[Sequence[dict[str, Any]], ...]
     carries: tuple[Mapping[str, Array] | None, ...]
     outcome: Array | None
+    rows: Mapping[int, RingPart]
 
 
 @dataclass(frozen=True)
@@ -137,12 +145,14 @@ class Request:
     steps: T batch steps.  explore: of each learner [K, S, n] bool.
     start: where the fragment starts; None: at the end of the one that was ordered before it.
     acting_tasks: the learners, for a runner that does not hold them.
+    learning: group -> the players that learn, [P] bool, for runners that compute first priorities.
     """
 
     steps: int
     explore: tuple[Array, ...]
     start: Start | None
     acting_tasks: ActingTasks | None
+    learning: Mapping[int, Array]
 
 
 @dataclass(frozen=True)
@@ -153,6 +163,7 @@ class Fragment:
     reports: batch step -> `Report.to_bytes`, where there was anything to report.
     carries, counts, rngs: of each learner, after the last act.  snapshot: of the environments after the last step.
     seconds: of acting and stepping.
+    errors: number of a learner -> errors of the rows whose outcome became known, if runners compute first priorities.
     failure: an error that ended the fragment, of the agents or of the environments; everything else is then empty.
     """
 
@@ -165,6 +176,7 @@ class Fragment:
     rngs: tuple[Sequence[dict[str, Any]], ...]
     snapshot: Mapping[str, Array]
     seconds: float
+    errors: Mapping[int, NewErrors]
     failure: WorkerFailure | None = None
     of_agents: bool = False
 
@@ -172,7 +184,7 @@ class Fragment:
     def failed(cls, failure: WorkerFailure, *, of_agents: bool) -> Fragment:
         """Return the empty fragment of an error."""
         nothing = np.empty((0, 0), np.uint8)
-        return cls(nothing, nothing, {}, {}, (), (), (), {}, 0.0, failure, of_agents)
+        return cls(nothing, nothing, {}, {}, (), (), (), {}, 0.0, {}, failure, of_agents)
 
 
 def size_of(value: Any) -> int:

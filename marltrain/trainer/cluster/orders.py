@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,14 @@ import numpy as np
 from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.memory.ring_part import RingPart
 from marltrain.random import state_of
+from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start, size_of
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from marltrain.trainer.collecting.rollout import Recorder
 from marltrain.trainer.counters import Traffic
+from marltrain.trainer.team_reward import TeamRewards
 
 SLOWER = 10.0
 """How many times as long as the last fragment took, per batch step in its slowest runner, the next may take."""
@@ -28,12 +31,14 @@ class Version:
 
     acting: of each learner.  reference: of `acting` in the object store.  exploring: of each learner [K, S * E] bool.
     times_due: see `UpdateScheduler`, of each scheduler.
+    learning: group -> the players that learn, if runners compute first priorities.
     """
 
     acting: list[Acting]
     reference: Any
     exploring: Sequence[Array]
     times_due: Sequence[int]
+    learning: Mapping[int, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,14 @@ class Origin:
 
     snapshot: the data that leads to the present Step.  step: copies of its arrays.
     rngs: of each learner K states of generators.  carries: of each learner name -> [K, S, E, ...], or None.
+    rows: group -> the rows that are not rated yet, if runners compute first priorities.
     """
 
     snapshot: Mapping[str, Array]
     step: dict[str, Array]
     rngs: tuple[Sequence[dict[str, Any]], ...]
     carries: tuple[Mapping[str, Array] | None, ...]
+    rows: Mapping[int, RingPart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,15 +96,22 @@ class Orders:
     snapshot: the data that leads to the end of the fragments that were received last, or to the start; None: unknown.
     """
 
-    def __init__(self, envs: RunnerVectorEnv, recorder: Recorder, timeout: float, traffic: Traffic) -> None:
-        """Describe the learners for the runners; see `RunnerCollector`."""
+    def __init__(
+        self, envs: RunnerVectorEnv, recorder: Recorder, timeout: float, traffic: Traffic, rating: DriverRating | None,
+        team_rewards: TeamRewards | None,
+    ) -> None:  # fmt: skip
+        """Describe the learners for the runners; see `RunnerCollector`.  rating: None if runners rate no rows."""
+        self._rating = rating
         self.envs, self.actors, self.traffic, self._timeout = envs, recorder.actors, traffic, timeout
         self.actors.actions = envs.actions
         extras = {
             group: {name: (array.shape, array.dtype) for name, array in kept.items()}
             for group, kept in recorder.extras.items()
         }
-        self._acting_tasks = ActingTasks(tuple(ActingTask.of(seated) for seated in self.actors.learners), extras)
+        self._acting_tasks = ActingTasks(
+            tuple(ActingTask.of(seated) for seated in self.actors.learners), extras,
+            None if rating is None else rating.task(team_rewards),
+        )  # fmt: skip
         learners = [seated.learner for seated in self.actors.learners]
         self.learners = [learner for learner in learners if isinstance(learner, AlgorithmLearner)]
         self.pending: deque[Order] = deque()
@@ -113,7 +127,8 @@ class Orders:
         """Return what agents act by now, and store it where the runners read it.  times_due: of each scheduler."""
         acting = [Acting.now(learner) for learner in self.learners]
         self.traffic.sent += size_of(acting)
-        return Version(acting, self.envs.pool.put(acting), self.actors.exploring, times_due)
+        learning = {} if self._rating is None else self._rating.learning()
+        return Version(acting, self.envs.pool.put(acting), self.actors.exploring, times_due, learning)
 
     def outdated(self, version: Version) -> bool:
         """Return whether masks or hyperparameters have changed since a version."""
@@ -136,7 +151,8 @@ class Orders:
             for i, carry in enumerate(self.actors.carries)
         )
         rngs = tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self.learners)
-        return Origin(self.snapshot, self.envs.kept(), rngs, carries)
+        rows = {} if self._rating is None else self._rating.parts()
+        return Origin(self.snapshot, self.envs.kept(), rngs, carries, rows)
 
     def place(self, steps: int, version: Version, origin: Origin | None = None) -> None:
         """Order a fragment; origin: `here()`, or None for the end of the fragment that was ordered last."""
@@ -206,11 +222,12 @@ class Orders:
                 carry and {name: np.ascontiguousarray(array[:, :, own]) for name, array in carry.items()}
                 for carry in origin.carries
             )
-            start = Start(origin.rngs, carries, pool.outcome(w))
+            rows = {group: part.columns(own) for group, part in origin.rows.items()}
+            start = Start(origin.rngs, carries, pool.outcome(w), rows)
         exploring = (self._by_env(i, array)[:, :, own] for i, array in enumerate(order.version.exploring))
         request = Request(
             order.steps, tuple(map(np.ascontiguousarray, exploring)), start,
-            self._acting_tasks if w in pool.lacking else None,
+            self._acting_tasks if w in pool.lacking else None, order.version.learning,
         )  # fmt: skip
         self.traffic.sent += size_of(request)
         return pool.request(w, request, order.version.reference)

@@ -16,8 +16,10 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import Acted
 from marltrain.policies.learner.actor import Actor, Noise
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
+from marltrain.policies.learner.row_errors import RowErrors
 from marltrain.policies.learner.weights import Weights
 from marltrain.random import restored, state_of
+from marltrain.trainer.cluster.initial_priorities import RunnerRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start
 from marltrain.trainer.collecting.rollout import Actors, check_extras
 from marltrain.trainer.seats import LearnerSeats
@@ -69,6 +71,11 @@ class ActingLearner:
         self._generators = [restored(state) for state in states]
         return self._generators
 
+    @property
+    def rate(self) -> RowErrors:
+        """What computes the errors of transitions by the weights of `load`."""
+        return RowErrors(self.actor.algorithm, self.weights.backend, self.weights, self.hyper)
+
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """Return the generators."""
         return self._generators
@@ -95,7 +102,9 @@ class RunnerActor(EnvActor):
             self._take(request.acting_tasks)
         if request.start is not None:
             self._go_to(request.start)
-        actors, block, steps = self._actors, self._block, request.steps
+        actors, block, steps, rating = self._actors, self._block, request.steps, self._rating
+        if rating is not None:
+            rating.learning(request.learning)
         for learner, state in zip(self._learners, acting, strict=True):
             learner.load(state)
         actors.exploring = [explore.reshape(len(explore), -1) for explore in request.explore]
@@ -118,12 +127,18 @@ class RunnerActor(EnvActor):
                     if name in kept:
                         view.put(kept[name][t], values)
             actions[t] = block.actions
+            if rating is not None:
+                now = {group: {name: array[t] for name, array in kept.items()} for group, kept in extras.items()}
+                rating.decided(block.arrays.actions, now)
             given = answer(self._chunk, self._task, block.arrays.actions, Order(t))
             if given.failure is not None:
                 return Fragment.failed(given.failure, of_agents=False)
             if given.data:
                 reports[t] = given.data
             outcomes[t] = block.outcome
+            if rating is not None:
+                rating.arrived(block.arrays.step, given.data)
+        errors = {} if rating is None else rating.errors()
         seconds = time.monotonic() - begun
         for learner in self._learners:
             learner.actor.noise.settle()
@@ -135,7 +150,7 @@ class RunnerActor(EnvActor):
             ),
             tuple(learner.actor.counts for learner in self._learners),
             tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self._learners),
-            self._chunk.snapshot(), seconds,
+            self._chunk.snapshot(), seconds, errors,
         )  # fmt: skip
 
     def _go_to(self, start: Start) -> None:
@@ -145,6 +160,8 @@ class RunnerActor(EnvActor):
             self._block.outcome[...] = start.outcome
         actors.rngs = [learner.draw_from(states) for learner, states in zip(self._learners, start.rngs, strict=True)]
         actors.carries = [carry and {name: _flat(array) for name, array in carry.items()} for carry in start.carries]
+        if self._rating is not None:
+            self._rating.go_to(start.rows)
 
     def _take(self, acting_tasks: ActingTasks) -> None:
         """Build the learners of a run."""
@@ -160,6 +177,10 @@ class RunnerActor(EnvActor):
         ]  # fmt: skip
         self._actors = Actors(task.spec, seats, own, "act")
         self._actors.actions = self._block.arrays.actions
+        self._rating = None
+        if (rating := acting_tasks.rating) is not None:
+            rates = [learner.rate if i in rating.needs else None for i, learner in enumerate(self._learners)]
+            self._rating = RunnerRating(rating, task, rates)
         self._extras = {
             group: {name: ((shape[0], own, *shape[2:]), dtype) for name, (shape, dtype) in kept.items()}
             for group, kept in acting_tasks.extras.items()

@@ -38,7 +38,7 @@ def make_collector(
 
         if isinstance(envs, RunnerVectorEnv):
             return RunnerCollector(
-                envs, recorder, updates.schedulers, setup.settings.timeout, traffic, setup.settings.lag
+                envs, recorder, updates.schedulers, setup.settings.timeout, traffic, setup.settings.lag, team_rewards
             )
     plain = SyncCollector(envs, recorder)
     by_function = team_rewards is not None and team_rewards.function is not None

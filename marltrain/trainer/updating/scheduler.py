@@ -17,7 +17,7 @@ from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.observed import ObservedReader
-from marltrain.policies.memory.readers import Reader
+from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.state import State
@@ -249,7 +249,8 @@ class UpdateScheduler:
             yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, rows)
 
     def _ready(self, reader: Reader) -> Array:
-        """Return the agents that an update would train now, [K] bool."""
+        """Return the agents that an update would train now, [K] bool; call it when no update is under way."""
+        reader.admit()
         if reader.rollouts:
             return self.learn & (reader.size() >= self.pace.least_rows)
         ready: Array = self._started() & (reader.size() > 0)
@@ -277,6 +278,12 @@ def checked(
         measured |= scheduler._reader.metrics()
         scheduler._reader.learned(batch)
     return measured
+
+
+def rating_reader(scheduler: UpdateScheduler) -> UniformReader | None:
+    """Return the reader of a scheduler if it makes first priorities from errors, else None."""
+    reader = scheduler._reader
+    return reader if isinstance(reader, UniformReader) and reader.initial is not None else None
 
 
 def draw_also(scheduler: UpdateScheduler, observed: Streams) -> None:

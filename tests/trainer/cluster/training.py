@@ -17,6 +17,14 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], dict[str, Any]]] = {
         {"learning_starts": 60, "batch_size": 16, "memory": mt.Replay(prioritised=mt.Prioritised())},
         {"update_freq": 35, "steps_per_train": 400},
     ),
+    "error": (
+        "gymnasium/CartPole-v1", "dqn",
+        {
+            "learning_starts": 60, "batch_size": 16, "network": mt.MLP(()),
+            "memory": mt.Replay(n_step=3, prioritised=mt.Prioritised(initial="error")),
+        },
+        {"update_freq": 35, "steps_per_train": 385},
+    ),
     "vdn": (
         "marltrain/simple_spread_v3", "vdn", {"learning_starts": 60, "batch_size": 16},
         {"update_freq": 40, "steps_per_train": 400, "team_reward": "mean"},
