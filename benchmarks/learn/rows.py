@@ -136,6 +136,18 @@ def _central(steps: int, **agents: Any) -> Settings:
     }  # fmt: skip
 
 
+def _continuous(steps: int) -> Settings:
+    """Return the settings of independent off-policy agents on simple_spread with continuous actions."""
+    return {
+        "trainer": {"num_train_envs": 16, "update_freq": 64},
+        "agents": {
+            "network": mt.MLP((64, 64), "relu"), "learning_rate": mt.linear(3e-3, 3e-4, steps), "gamma": 0.95,
+            "batch_size": 512, "learning_starts": 5_000, "random_steps": 5_000, "update_per_step": 0.05,
+            "capacity": 300_000, "tau": 0.01,
+        },
+    }  # fmt: skip
+
+
 def _foraging(steps: int = 5_000_000, **agents: Any) -> Settings:
     """Return the settings of actor-critic algorithms on level-based foraging."""
     return {
@@ -242,8 +254,8 @@ _ALGORITHM_ROWS = (
     Row(LANDER_CONTINUOUS, "td3", 300_000, 207.0, 50, compiled=True),
     Row(SPREAD, "ppo", 300_000, None, 6, compiled=True, own=_spread(300_000)),
     Row(SPREAD_CONTINUOUS, "ppo", 300_000, None, 8, own=_spread(300_000)),
-    Row(SPREAD_CONTINUOUS, "sac", 300_000, None, 60, compiled=True),
-    Row(SPREAD_CONTINUOUS, "ddpg", 300_000, None, 60, compiled=True),
+    Row(SPREAD_CONTINUOUS, "sac", 300_000, None, 6, compiled=True, own=_continuous(300_000)),
+    Row(SPREAD_CONTINUOUS, "ddpg", 300_000, None, 6, compiled=True, own=_continuous(300_000)),
     Row(TOGETHER, "ppo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "mappo", 1_000_000, -12.0, 1, tolerance=0.0, compiled=True, own=_TOGETHER),
     Row(TOGETHER, "vdn", 1_000_000, -15.0, 4, tolerance=0.0, own=_mixing(1_000_000)),

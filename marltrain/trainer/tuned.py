@@ -189,6 +189,13 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "log_std": -0.5,
         },
     },
+    ("a2c", "gymnasium/LunarLander-v3"): {
+        "trainer": {"num_train_envs": 8, "update_freq": 40, "test_freq": 5_000, "steps_per_train": 200_000},
+        "agents": {
+            "learning_rate": linear(8.3e-4, 0.0, 200_000), "gamma": 0.995, "gae_lambda": 1.0, "entropy_coef": 1e-5,
+            "value_coef": 0.5,
+        },
+    },
     ("dqn", "gymnasium/LunarLander-v3"): {
         "trainer": {"num_train_envs": 4, "update_freq": 16, "test_freq": 1_250, "steps_per_train": 100_000},
         "agents": {
