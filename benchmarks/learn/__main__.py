@@ -42,10 +42,10 @@ Baselines3 Zoo reports for one tuned model of each row, which is a single run (H
 without a figure are shown for their curves.
 
 Open rows: those with "no" in the last column have all their seeds; rows with fewer seeds are not judged. Without tuned
-settings, a row is not trained. Of eleven settings of A2C on LunarLander-v3 the best reached 32 on seed {TUNING_SEEDS}; they are
-RL Zoo's. On LunarLanderContinuous-v3, one setting each of SAC and TD3, with an update every fourth env step, reached -21
-and -18 on seed {TUNING_SEEDS}. What was tried for Rainbow is on [its page](algorithms/rainbow.md#learning); for the tasks of MuJoCo,
-no settings were tried."""
+settings, a row is not trained. Of eleven settings of A2C on LunarLander-v3 the best reached 32 on seed {TUNING_SEEDS};
+they are RL Zoo's. On LunarLanderContinuous-v3, one setting each of SAC and TD3, with an update every fourth env step,
+reached -21 and -18 on seed {TUNING_SEEDS}. What was tried for Rainbow is on [its page](algorithms/rainbow.md#learning);
+for the tasks of MuJoCo, no settings were tried."""
 DIFFERENCES = """\
 ### Differences between algorithms
 
