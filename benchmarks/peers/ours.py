@@ -1,10 +1,10 @@
 """marltrain on its native games: the works of the comparison, and W1 with other numbers of players and environments.
 
     python -m benchmarks.peers.ours W1 [--backend tensorflow] [--compiled] [--players 8] [--envs 64] [--width 128]
-    python -m benchmarks.peers.ours W1 --runners 2
+    python -m benchmarks.peers.ours W1 --runners 2 [--compiled] [--max-lag 1]
 
-With --runners, the game is mpe2's, in Ray actors. --width sets the width of the networks. A short first run compiles
-the code and reads it from the disk cache; the second run is measured.
+With --runners, the game is mpe2's, in Ray actors, which work ahead of the updates with --max-lag. --width sets the
+width of the networks. A short first run compiles the code and reads it from the disk cache; the second run is measured.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ def asked() -> Trial:
     parser.add_argument("--backend", choices=("torch", "tensorflow"), default="torch")
     parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
     parser.add_argument("--collect", help="collect= of the trainer; left out by default")
+    parser.add_argument("--max-lag", type=int, help="asynchronous runners; left out: synchronous ones")
     parser.add_argument("--players", type=int, help="in place of the work's own number")
     parser.add_argument("--envs", type=int, help="in place of the work's own number")
     parser.add_argument("--width", type=int, default=common.WIDTH, help="of the hidden layers")
@@ -148,6 +149,7 @@ def asked() -> Trial:
     task = Task(args.work, players, envs, args.seconds, args.seed, args.runners)
     trainer: dict[str, Any] = {"collect": args.collect} if args.collect else {}
     trainer |= {"runners": args.runners} if args.runners else {}
+    trainer |= {} if args.max_lag is None else {"sync": False, "max_lag": args.max_lag}
     if args.work == "W6":
         trainer["team_reward"] = "mean"
     return Trial(task, args.width, args.backend, args.compiled, trainer)
