@@ -8,6 +8,7 @@ functions that it uses, the versions of Numba and NumPy, and the processor.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import threading
 import types
@@ -19,6 +20,7 @@ import llvmlite.binding  # type: ignore[import-untyped]
 import numba
 import numba.core.event as numba_event
 import numpy as np
+from numba.core.bytecode import FunctionIdentity
 
 from marltrain.errors import EnvError
 from marltrain.waiting import Compilation
@@ -30,6 +32,26 @@ _FOLDER = threading.Lock()
 LOCATORS = "NUMBA_CACHE_LOCATOR_CLASSES"
 """Environment variable with classes that Numba imports to locate its cache."""
 _LIBRARIES = ("llvmlite", "math", "numba", "numpy")
+
+
+_SYMBOLS = "numbered from a random start"
+"""Part of every key: programs that were compiled without `_number_symbols` are not loaded."""
+
+
+def _number_symbols() -> None:
+    """Number the functions that this process compiles from a random start.
+
+    Numba names the symbols of machine code by function and number. With a start of 1 in each process, programs that two
+    processes compiled could define one symbol for different functions, and a third process that loads both would
+    execute the first for both.
+    """
+    identity: Any = FunctionIdentity
+    identity._unique_ids = itertools.count(int.from_bytes(os.urandom(6)))
+
+
+_number_symbols()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_number_symbols)
 
 
 class _Announced(numba_event.Listener):
@@ -114,7 +136,7 @@ def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:
 
 def key_of(*texts: str) -> str:
     """Return a hash of texts, the versions of Numba and NumPy, and the processor."""
-    here = [numba.__version__, np.__version__, llvmlite.binding.get_host_cpu_name(),
+    here = [_SYMBOLS, numba.__version__, np.__version__, llvmlite.binding.get_host_cpu_name(),
             llvmlite.binding.get_host_cpu_features().flatten()]  # fmt: skip
     return hashlib.sha256("\n".join([*here, *texts]).encode()).hexdigest()[:20]
 

@@ -1,6 +1,8 @@
 """Compiled code on disk: found again by its key, wherever numba keeps it; and a key for all that a function reaches."""
 
 import importlib.util
+import os
+import subprocess
 import sys
 import textwrap
 import types
@@ -237,6 +239,35 @@ def test_a_program_of_its_own(tmp_path, monkeypatch):
     made = [program(twice_doubled, record) for record in (*records, records[0])]
     assert [hits(one, 12) for one in made] == [0, 0, 1]
     assert len(list(cache_folder().iterdir())) == 2
+
+
+LOADING = """
+import math
+import sys
+from marltrain.compiling import cached_on_disk, inner, key_of
+
+LONG = "x = math.sin(x) + math.exp(x)" + chr(10)  # too long for LLVM to copy it into its caller
+
+for n in map(int, sys.argv[1:]):
+    exec("def number(x):" + chr(10) + 40 * ("    " + LONG) + f"    return {n} if x != 0.125 else 0")
+    number = inner(number)
+    def run(x):
+        return number(x)
+    print(cached_on_disk(run, key_of(str(n)))(-9.0))
+"""
+
+
+def test_programs_of_two_processes_keep_their_functions_in_a_third(tmp_path):
+    """Both have a function of one name; the symbols of the machine code must have other names."""
+    script = tmp_path / "loading.py"
+    script.write_text(LOADING)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+
+    def printed(*numbers):
+        command = [sys.executable, str(script), *numbers]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+    assert [printed("2"), printed("3"), printed("2", "3")] == [["2"], ["3"], ["2", "3"]]
 
 
 def test_a_compilation_is_told_and_what_comes_from_disk_is_not(tmp_path, monkeypatch):
