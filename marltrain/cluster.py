@@ -355,7 +355,7 @@ def _connect(ray: ModuleType, address: str) -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ray.exceptions.RayError, RuntimeError, OSError, ValueError) as error:
+    except Exception as error:  # Ray has no class of its own for a node that did not start within 30 s
         if ray.is_initialized():
             ray.shutdown()
         raise ConfigError(f"address={address!r}: cannot connect to the Ray cluster: {error_text(error)}") from error

@@ -36,9 +36,15 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.chdir(tmp_path_factory.mktemp("ray"))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        "local", num_cpus=3, resources={"rare": 1}, include_dashboard=False, log_to_driver=False,
-        object_store_memory=100 * 2**20, _system_config={"worker_niceness": 0},
-    )  # fmt: skip
+    for tries_left in (2, 1, 0):  # Ray gives a start up after 30 s, which a loaded machine may need
+        try:
+            ray.init(
+                "local", num_cpus=3, resources={"rare": 1}, include_dashboard=False, log_to_driver=False,
+                object_store_memory=100 * 2**20, _system_config={"worker_niceness": 0},
+            )  # fmt: skip
+            break
+        except Exception as error:
+            if not tries_left or "timed out during startup" not in str(error):
+                raise
     yield ray
     ray.shutdown()

@@ -172,11 +172,16 @@ def test_an_address_that_refuses_is_an_error_within_seconds(fake, address, messa
     assert time.monotonic() - begun < 10 and fake.calls == []
 
 
-def test_what_ray_says_of_versions_or_a_missing_cluster_is_passed_on(fake):
-    fake.error = RuntimeError("Version mismatch: The cluster was started with: Ray: 2.9.0")
-    with pytest.raises(
-        ConfigError, match=r"address='auto': cannot connect .*Version mismatch: The cluster was started"
-    ):
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Version mismatch: The cluster was started with: Ray: 2.9.0"),
+        Exception("The current node timed out during startup."),
+    ],
+)
+def test_the_reason_of_ray_is_passed_on(fake, error):
+    fake.error = error
+    with pytest.raises(ConfigError, match=f"address='auto': cannot connect to the Ray cluster: .*{error}"):
         Cluster("auto")
     fake.error = None
     Cluster().close()  # nothing is left of the failed one

@@ -2,13 +2,15 @@
 
 Advantages and targets are those of V-trace (Espeholt et al. 2018, arXiv:1802.01561): each row's part is multiplied by
 min(limit, ratio), for the ratio of the present policy to the one that acted, whose log-probabilities are stored. The
-same factor multiplies the advantages in the policy's loss. The limit is 1, and `replay_truncation` for PPO, whose
-clipping is then around the present policy (Hilton et al. 2021, arXiv:2110.00641).
+same factor multiplies the advantages in the policy's loss. The limit is 1, and `replay_truncation` for PPO. PPO then
+clips around a policy between the one that acted and the present one (`centred`), whose ratio to the one that acted is
+the factor in the loss (Hilton et al. 2021, arXiv:2110.00641).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.replayed_rollouts import MOST_LOG_RATIO
 from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.schedules import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +32,23 @@ class LaggingRollouts:
     )
 
 
-def check_correction(settings: LaggingRollouts, name: str, reason: str) -> None:
-    """Raise ConfigError for `lag_correction=False` where it has no effect; reason: a clause."""
-    if not settings.lag_correction:
-        raise ConfigError(f"{name}: lag_correction=False has no effect {reason}: leave it out")
+@dataclass(frozen=True, kw_only=True)
+class ClippedLag(LaggingRollouts):
+    """Settings of an algorithm that corrects for the lag and clips the ratio to an earlier policy."""
+
+    lag_kl: float | Schedule = setting(
+        0.1, doc="for a rollout that lags: largest divergence of the policy around which PPO clips from the one that "
+        "acted", low=0, per_row=True,
+    )  # fmt: skip
+
+
+def check_correction(
+    settings: LaggingRollouts, name: str, reason: str, names: Sequence[str] = ("lag_correction", "lag_kl")
+) -> None:
+    """Raise ConfigError for a setting of the correction that was given and has no effect; reason: a clause."""
+    for f in fields(settings):
+        if f.name in names and (value := getattr(settings, f.name)) != f.default:
+            raise ConfigError(f"{name}: {f.name}={value!r} has no effect {reason}: leave it out")
 
 
 def lags(batch: Any) -> bool:
@@ -47,6 +63,22 @@ def traces(log_ratio: Array, limit: Any = 1.0) -> Array:
     """
     trace: Array = np.exp(np.minimum(log_ratio, np.log(np.float32(limit))))
     return trace
+
+
+def centred(log_ratio: Array, weight: Array, most: Array) -> Array:
+    """Return log c(a|s) - log mu(a|s) of the policy c around which PPO clips, [K, B] float32.
+
+    log c = log mu + beta (log pi - log mu), with the largest beta up to 1 for which c diverges from mu by at most
+    `most`; the divergence is estimated by half the mean of the squared log-ratios (Schulman 2020). If pi is near mu, c
+    is pi, and the agent moves on at each update. If pi is far from mu, c stays near mu, so that rows that are too old
+    move the agent little.
+
+    log_ratio: log pi - log mu, [K, B].  weight: [K, B].  most: [K, 1].
+    """
+    divergence = 0.5 * (np.square(log_ratio) * shares_of(weight)).sum(1, keepdims=True)
+    beta = np.minimum(1.0, np.sqrt(most / np.maximum(divergence, np.finfo(np.float32).tiny)))
+    centre: Array = (beta * log_ratio).astype(np.float32)
+    return centre
 
 
 def ratio_metrics(log_ratio: Array, weight: Array) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards
 from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
-from marltrain.policies.algorithms.lagging import LaggingRollouts, check_correction, lags, ratio_metrics, traces
+from marltrain.policies.algorithms.lagging import ClippedLag, centred, check_correction, lags, ratio_metrics, traces
 from marltrain.policies.algorithms.replayed_rollouts import (
     ReplayedRollouts,
     check_replay,
@@ -36,7 +36,7 @@ PENALTIES = 1e-6, 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOSettings(LaggingRollouts, ReplayedRollouts, ActorCriticSettings):
+class PPOSettings(ClippedLag, ReplayedRollouts, ActorCriticSettings):
     """Settings of PPO; the defaults suit small games."""
 
     shared_trunk: bool = setting(False, doc="one network with a head for the policy and one for the value")
@@ -87,6 +87,8 @@ class PPOAlgorithm(ActorCritic):
         check_replay(settings, self.name)
         if settings.memory is not None:
             check_correction(settings, self.name, "with a replay memory, whose rows are always corrected")
+        elif not settings.lag_correction:
+            check_correction(settings, self.name, "with lag_correction=False", ["lag_kl"])
         if settings.memory is not None and settings.target_kl is not None:
             raise ConfigError(
                 f"{self.name}: target_kl={settings.target_kl} ends updates by the divergence from the policy that "
@@ -123,9 +125,9 @@ class PPOAlgorithm(ActorCritic):
         """Return the truncated ratios of the present policy to the one that acted, for `returns.gae`.
 
         Rows of a replay memory: min(1, ratio), and the ratios with which the loss begins are limited. A rollout that
-        lags: the objective of Hilton et al. 2021 (arXiv:2110.00641), whose ratios begin at 1 and whose advantages are
-        multiplied by the truncated ratios. Clipping around the policy that acted would end the updates of an agent
-        that has moved since. Other rollouts: None, as the rows are those of the present policy.
+        lags: the objective of Hilton et al. 2021 (arXiv:2110.00641), whose ratios are those to the policy of `centred`
+        and whose advantages are multiplied by the truncated ratios of that policy to the one that acted. Other
+        rollouts: None, as the rows are those of the present policy.
         """
         replaying, lagging = self.settings.memory is not None, lags(tensors.batch)
         if not (replaying or lagging):
@@ -139,9 +141,9 @@ class PPOAlgorithm(ActorCritic):
         if replaying:
             tensors.log_prob = tensors.to_tensor(truncated(acted, log_ratio, limit))
             return traces(log_ratio)
-        trace = traces(log_ratio, limit)
-        tensors.log_prob, tensors.trace = tensors.to_tensor(acted + log_ratio), tensors.to_tensor(trace)
-        return trace
+        centre = centred(log_ratio, tensors.batch.fresh_weight, tensors.to_numpy(hyper["lag_kl"]))
+        tensors.log_prob, tensors.trace = tensors.to_tensor(acted + centre), tensors.to_tensor(traces(centre, limit))
+        return traces(log_ratio, limit)
 
     def _row_errors(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
         """Return lambda |TD error| + (1 - lambda) |ratio - 1| by the updated networks; see `Algorithm.row_errors`."""

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.policies.algorithms.lagging import ratio_metrics
+from marltrain.policies.algorithms.lagging import centred, ratio_metrics
 from tests.policies.batches import VECTOR, some_rollout
 from tests.policies.learner.test_gradient_step_priorities import WAYS, constants
 
@@ -54,14 +54,39 @@ ONE, TWICE = (1.0, [1.34375, 0.6875, -3.0]), (2.0, [0.4375, -0.5625, -7.0])
 
 @pytest.mark.parametrize(("backend", "jit_compile"), WAYS)
 def test_ppo_by_hand(backend, jit_compile):
-    """Ratios begin at 1, and the objective is min(2, ratio) A: 2 A_0, 5/8 A_1 and 2 A_2."""
-    found = measured(mt.PPO, epochs=1, backend=backend, jit_compile=jit_compile)
+    """Clipping is around the present policy. Ratios begin at 1, and the objective is 2 A_0, 5/8 A_1 and 2 A_2."""
+    found = measured(mt.PPO, epochs=1, lag_kl=1.0, backend=backend, jit_compile=jit_compile)
     target, advantage = vtrace(*TWICE)
     assert found["loss/actor"] == pytest.approx(-(np.array([2.0, 0.625, 2.0]) * advantage).mean(), rel=1e-4)
     assert found["approx_kl"] == pytest.approx(0.0, abs=1e-6)
     assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
     assert found["ratio_mean"] == pytest.approx(RATIOS.mean(), rel=1e-5)
     assert found["ratio_variance"] == pytest.approx(RATIOS.var(), rel=1e-5)
+
+
+@pytest.mark.parametrize(("backend", "jit_compile"), WAYS)
+def test_ppo_far_from_the_policy_that_acted_by_hand(backend, jit_compile):
+    """Clipping is around sqrt(pi mu): half the mean of the squared log-ratios is four times `lag_kl`.
+
+    So pi / c and c / mu are sqrt(2), sqrt(5/8), sqrt(5). All advantages are negative, so that clip=0.2 changes only the
+    ratio below 0.8: the objective is 2 A_0, 0.8 sqrt(5/8) A_1, and 2 sqrt(5) A_2, where 2 is the truncation.
+    """
+    lag_kl = np.square(np.log(RATIOS)).mean() / 8
+    found = measured(mt.PPO, epochs=1, lag_kl=lag_kl, clip=0.2, backend=backend, jit_compile=jit_compile)
+    target, advantage = vtrace(*TWICE)
+    assert (advantage < 0).all()
+    factor = np.array([2.0, 0.8 * np.sqrt(0.625), 2 * np.sqrt(5.0)])
+    assert found["loss/actor"] == pytest.approx(-(factor * advantage).mean(), rel=1e-4)
+    assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
+    assert found["ratio_mean"] == pytest.approx(RATIOS.mean(), rel=1e-5)
+
+
+def test_the_policy_around_which_ppo_clips():
+    """The divergence of the first agent is 0.5 * (1 + 4) / 2 = 1.25 without the padding, that of the second is 0."""
+    log_ratio, weight = np.array([[1.0, -2.0, 9.0], [0.0, 0.0, 0.0]]), np.array([[1.0, 1, 0], [1, 1, 1]])
+    for most, beta in ((5.0, 1.0), (1.25, 1.0), (0.3125, 0.5), (0.0, 0.0), (np.inf, 1.0)):
+        made = centred(log_ratio, weight, np.array([[most], [most]]))
+        np.testing.assert_allclose(made, beta * log_ratio, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own

@@ -150,6 +150,10 @@ def test_wrong_settings():
     assert made(replay_truncation=4.0).settings.replay_truncation == 4.0  # for rollouts that lag
     with pytest.raises(ConfigError, match="lag_correction=False has no effect with a replay memory"):
         made(memory=MEMORY, lag_correction=False)
+    with pytest.raises(ConfigError, match=r"lag_kl=0\.2 has no effect with a replay memory"):
+        made(memory=MEMORY, lag_kl=0.2)
+    with pytest.raises(ConfigError, match=r"lag_kl=0\.2 has no effect with lag_correction=False: leave it out"):
+        made(lag_kl=0.2, lag_correction=False)
     with pytest.raises(ConfigError, match="seac: lag_correction=False has no effect on an algorithm that does not"):
         mt.SEAC(VECTOR, THREE, lag_correction=False)
     with pytest.raises(ConfigError, match="draws by priorities: add prioritised="):
