@@ -250,7 +250,7 @@ _ALGORITHM_ROWS = (
     Row(LANDER, "ppo", 1_000_000, 242.0, 15, compiled=True),
     Row(LANDER, "a2c", 200_000, 156.0, 5),
     Row(LANDER, "rainbow", 100_000, None, 8, compiled=True),
-    Row(LANDER_CONTINUOUS, "sac", 500_000, 260.0, 90, compiled=True),
+    Row(LANDER_CONTINUOUS, "sac", 500_000, 260.0, 12, compiled=True),
     Row(LANDER_CONTINUOUS, "td3", 300_000, 207.0, 50, compiled=True),
     Row(SPREAD, "ppo", 300_000, None, 6, compiled=True, own=_spread(300_000)),
     Row(SPREAD_CONTINUOUS, "ppo", 300_000, None, 8, own=_spread(300_000)),

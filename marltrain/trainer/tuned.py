@@ -232,6 +232,14 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "network": MLP(hidden=(128, 128), activation="relu"),
         },
     },
+    ("sac", "gymnasium/LunarLanderContinuous-v3"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 500, "steps_per_train": 500_000},
+        "agents": {
+            "network": MLP(hidden=(64, 64), activation="relu"), "learning_rate": linear(1e-3, 1e-4, 500_000),
+            "gamma": 0.99, "tau": 0.01, "batch_size": 128, "learning_starts": 10_000, "random_steps": 10_000,
+            "update_per_step": 0.5, "capacity": 500_000,
+        },
+    },
 }  # fmt: skip
 """(algorithm, environment) -> keyword arguments of DecentralizedTrainer ("trainer") and of make_agents ("agents")."""
 
