@@ -201,6 +201,7 @@ TASKS = (
     TOGETHER_LONG, REFERENCE, SPEAKER, TAG, ADVERSARY, FORAGING, FORAGING_LARGE, APPLES, CHEETAH, HOPPER,
 )  # fmt: skip
 
+_FORAGING_LARGE = _foraging(critic_input="joint", gamma=0.9, entropy_coef=mt.linear(0.01, 0.0, 4_000_000))
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = _spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
@@ -267,7 +268,7 @@ _ALGORITHM_ROWS = (
     *_particle_rows(TAG, teams=_RIVALS),
     *_particle_rows(ADVERSARY, teams=_RIVALS),
     Row(FORAGING, "mappo", 5_000_000, 0.95, 4, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
-    Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
+    Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_FORAGING_LARGE),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),
     Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo", minibatches=8)),
     Row(CHEETAH, "sac", 1_000_000, 9535.0, 300, most_seeds=1),
