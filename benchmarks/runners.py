@@ -1,7 +1,7 @@
 """Rates of training with runners beside one process, and learning with a lag beside learning without one.
 
     python benchmarks/runners.py [--jit-compile] [--envs 8] [--updates 6] [--repeats 5] [--only one two uneven]
-    python benchmarks/runners.py --learn [--seeds 5] [--only "PPO, lag 4"]
+    python benchmarks/runners.py --learn [--seeds 5] [--only "PPO, lag 4"] [--lag-kl 0.05]
 
 Rates: PPO; env steps per second from the end of the first update to the end of the last one, by the wall clock. Runs of
 the two sides alternate, and the ratio is the median of those of neighbouring runs; other programs disturb them all.
@@ -163,10 +163,15 @@ def settings_of(env: str, algorithm: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def learned(name: str, seed: int) -> tuple[float, float, float]:
-    """Train; return the mean return of the curve, that of the final test, and the mean variance of the ratios."""
+def learned(name: str, seed: int, lag_kl: float | None) -> tuple[float, float, float]:
+    """Train; return the mean return of the curve, that of the final test, and the mean variance of the ratios.
+
+    lag_kl: setting of PPO where the lag is corrected; None: its default.
+    """
     env, algorithm, settings, lag = LAGS[name]
     known = settings_of(env, algorithm)
+    if lag_kl is not None and algorithm == "ppo" and "lag_correction" not in settings:
+        settings = {**settings, "lag_kl": lag_kl}
     agents = mt.make_agents(algorithm, env, seed=seed, jit_compile=True, **known["agents"], **settings)
     own = known["trainer"] | {"test_freq": None, "test_freq_steps": EVERY[env]}
     own |= {"episodes_per_test": EPISODES, "num_test_envs": EPISODES}
@@ -181,14 +186,14 @@ def learned(name: str, seed: int) -> tuple[float, float, float]:
     return float(history["metric"].mean()), float(last), float(np.mean(variances)) if variances else 0.0
 
 
-def print_learning(names: Iterable[str], seeds: int) -> None:
+def print_learning(names: Iterable[str], seeds: int, lag_kl: float | None) -> None:
     """Print a line of a table for each variant."""
     print(
         "| agent | mean of the curve | 95 % interval | at the end, seeds | mean | 95 % interval | variance of ratios |"
     )
     print("|---|---|---|---|---|---|---|")
     for name in names:
-        curves, finals, variances = np.array([learned(name, seed) for seed in range(seeds)]).T
+        curves, finals, variances = np.array([learned(name, seed, lag_kl) for seed in range(seeds)]).T
         spans = [f"{m.mean():.1f} | {' to '.join(f'{end:.1f}' for end in bootstrap(m))}" for m in (curves, finals)]
         each = " ".join(f"{value:.1f}" for value in finals)
         print(f"| {name} | {spans[0]} | {each} | {spans[1]} | {variances.mean():.3f} |", flush=True)
@@ -203,11 +208,12 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--lag-kl", type=float, help="another lag_kl of PPO where the lag is corrected")
     parser.add_argument("--only", nargs="+", choices=[*RATES, *LAGS])
     given = parser.parse_args()
     cluster = Cluster("local")  # for all runs
     if given.learn:
-        print_learning([name for name in LAGS if name in (given.only or LAGS)], given.seeds)
+        print_learning([name for name in LAGS if name in (given.only or LAGS)], given.seeds, given.lag_kl)
     else:
         names = [name for name in RATES if name in (given.only or RATES)]
         sides = {"envs": given.envs, "updates": given.updates, "jit_compile": given.jit_compile}

@@ -68,10 +68,10 @@ def traces(log_ratio: Array, limit: Any = 1.0) -> Array:
 def centred(log_ratio: Array, weight: Array, most: Array) -> Array:
     """Return log c(a|s) - log mu(a|s) of the policy c around which PPO clips, [K, B] float32.
 
-    log c = log mu + beta (log pi - log mu), with the largest beta up to 1 for which c diverges from mu by at most
-    `most`; the divergence is estimated by half the mean of the squared log-ratios (Schulman 2020). If pi is near mu, c
-    is pi, and the agent moves on at each update. If pi is far from mu, c stays near mu, so that rows that are too old
-    move the agent little.
+    log c = log mu + beta (log pi - log mu), a geometric mixture that is not normalised, with the largest beta up to 1
+    for which c diverges from mu by at most `most`; the divergence is estimated by half the mean of the squared
+    log-ratios (Schulman 2020). If pi is near mu, c is pi, and the agent moves on at each update. If pi is far from mu,
+    c stays near mu, so that rows that are too old move the agent little.
 
     log_ratio: log pi - log mu, [K, B].  weight: [K, B].  most: [K, 1].
     """
