@@ -7,6 +7,7 @@ log_softmax: in two operations; [3, 512, 5], five actions.
 linear: 64 inputs, five outputs, padded with columns of zeros.
 act, act in numpy: an act of three PPO agents in 16 environments, compiled by Numba or over numpy; compared with torch.
 compiled tanh: by an exponential; [3, 512, 64], forward and backward.
+compiled product: [256, 256] @ [256, 256] in a compiled graph, by oneDNN, compared with torch's choice.
 compiled pass: a gradient step of three DQN agents on 64 rows as a torch graph, without and with torch's guards.
 native pass: the same gradient step compiled by marltrain, compared with the graph without guards, for each width of
     two hidden layers.
@@ -22,6 +23,7 @@ import argparse
 import math
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +38,7 @@ from torch import Tensor
 import marltrain as mt
 from marltrain.compiling import compiled as compiled_by_numba
 from marltrain.envs.native.control.cartpole import cos_sin
-from marltrain.policies.backends.torch import ops
+from marltrain.policies.backends.torch import ops, products
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.batch import Rollout
 from marltrain.policies.compiled.q_update import QStep
@@ -83,6 +85,19 @@ def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], ob
     return lambda: graph(x, slope)
 
 
+def product(*, by_torch: bool) -> Callable[[], object]:
+    """Return a function that calls a graph of a product of large matrices.
+
+    by_torch: leave the choice of the library to torch.
+    """
+    x, weight = torch.randn(1, 256, 256), torch.randn(1, 256, 256)
+    graph, given = Graph(lambda x: torch.bmm(x, weight)), products.LARGE
+    products.LARGE = sys.maxsize if by_torch else given
+    graph(x)  # compiles it
+    products.LARGE = given
+    return lambda: graph(x)
+
+
 def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     """Return a function that makes a compiled gradient step of three agents on 64 rows.
 
@@ -94,7 +109,7 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, nets, learner.weights.optimizers
     one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(*parts)
     if way == "checked":
-        one._function = torch.compile(one._step, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
+        one._function = torch.compile(one.compute, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
     columns: dict[str, Any] = {
         "obs": torch.randn(3, 64, 18), "legal": None, "action": torch.randint(5, (3, 64)), "reward": torch.randn(3, 64),
         "discount": torch.full((3, 64), 0.99), "next_obs": torch.randn(3, 64, 18), "next_legal": None,
@@ -171,6 +186,7 @@ def main() -> None:
         "act": (act("compiled"), act("tensors")),
         "act in numpy": (act("numpy"), act("tensors")),
         "compiled tanh": (compiled(ops.tanh, hidden), compiled(torch.tanh, hidden)),
+        "compiled product": (product(by_torch=False), product(by_torch=True)),
         "compiled pass": (dqn_pass("graph"), dqn_pass("checked")),
         **{
             f"native pass, {width} wide": (dqn_pass("native", width), dqn_pass("graph", width)) for width in args.widths

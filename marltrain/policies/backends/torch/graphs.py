@@ -28,7 +28,14 @@ class Graph(Traces):
     def traced(self, call: Callable[..., Any], leaves: list[Any]) -> Callable[..., Any]:
         """See `Traces`."""
         on_cpu = all(leaf.device.type == "cpu" for leaf in leaves)
-        return _Compiled(call, {"cpp_wrapper": True} if on_cpu else {})  # kernels are called from C++, not from Python
+        return _Compiled(call, _options_on_a_cpu() if on_cpu else {})
+
+
+def _options_on_a_cpu() -> dict[str, Any]:
+    """Return options of the compiler: kernels are called from C++, not from Python; large products are oneDNN's."""
+    from marltrain.policies.backends.torch.products import LargeProducts  # slow to import
+
+    return {"cpp_wrapper": True, "post_grad_custom_pre_pass": LargeProducts()}
 
 
 class _Compiled:
