@@ -159,6 +159,29 @@ def _foraging(steps: int = 5_000_000, **agents: Any) -> Settings:
     }  # fmt: skip
 
 
+def _foraging_mixing(steps: int = 5_000_000, **agents: Any) -> Settings:
+    """Return the settings of value mixing on level-based foraging."""
+    return {
+        "trainer": {"num_train_envs": 32, "update_freq": 64, "team_reward": "sum"},
+        "agents": {
+            "network": mt.MLP((64, 64), "relu"), "learning_rate": mt.linear(1e-3, 1e-4, steps), "gamma": 0.95,
+            "batch_size": 512, "learning_starts": 10_000, "update_per_step": 1 / 64, "capacity": 500_000, "tau": 0.01,
+            "epsilon": mt.linear(1.0, 0.05, 1_000_000), "normalize_observations": True, **agents,
+        },
+    }  # fmt: skip
+
+
+def _foraging_shared(steps: int = 5_000_000, **agents: Any) -> Settings:
+    """Return the settings of shared experience on level-based foraging."""
+    return {
+        "trainer": {"num_train_envs": 32, "update_freq": 160},
+        "agents": {
+            "learning_rate": mt.linear(1e-3, 1e-4, steps), "optimizer": "adam", "gamma": 0.95, "gae_lambda": 0.95,
+            "entropy_coef": 0.01, "normalize_returns": True, **agents,
+        },
+    }  # fmt: skip
+
+
 CARTPOLE = Task("cartpole", "CartPole-v1", "gymnasium/CartPole-v1")
 ACROBOT = Task("acrobot", "Acrobot-v1", "gymnasium/Acrobot-v1")
 PENDULUM = Task("pendulum", "Pendulum-v1", "gymnasium/Pendulum-v1")
@@ -268,13 +291,19 @@ _ALGORITHM_ROWS = (
     *_particle_rows(TAG, teams=_RIVALS),
     *_particle_rows(ADVERSARY, teams=_RIVALS),
     Row(FORAGING, "mappo", 5_000_000, 0.95, 4, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
+    Row(FORAGING, "qmix", 5_000_000, 0.95, 5, tolerance=0.0, compiled=True, own=_foraging_mixing(**_FROM_THE_SUM)),
+    Row(FORAGING, "seac", 5_000_000, 0.95, 5, tolerance=0.0, own=_foraging_shared()),
     Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_FORAGING_LARGE),
+    Row(
+        FORAGING_LARGE, "qmix", 5_000_000, 0.85, 5, tolerance=0.0, compiled=True, own=_foraging_mixing(**_FROM_THE_SUM)
+    ),
+    Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=_foraging_shared()),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),
     Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=_apples("ppo", minibatches=8)),
-    Row(CHEETAH, "sac", 1_000_000, 9535.0, 300, most_seeds=1),
-    Row(CHEETAH, "td3", 1_000_000, 9656.0, 300, most_seeds=1),
-    Row(CHEETAH, "ppo", 1_000_000, 5819.0, 60, most_seeds=1),
-    Row(HOPPER, "td3", 1_000_000, 3606.0, 300, most_seeds=1),
+    Row(CHEETAH, "sac", 1_000_000, 9535.0, 70, compiled=True, most_seeds=1),
+    Row(CHEETAH, "td3", 1_000_000, 9656.0, 70, compiled=True, most_seeds=1),
+    Row(CHEETAH, "ppo", 1_000_000, 5819.0, 30, compiled=True, most_seeds=1),
+    Row(HOPPER, "td3", 1_000_000, 3606.0, 60, compiled=True, most_seeds=1),
 )
 """Figures: RL Baselines3 Zoo's table of one tuned model per row (Hopper: v3), and goals of this project for apples and
 for learning together."""

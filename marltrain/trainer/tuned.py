@@ -152,8 +152,8 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("ppo", "gymnasium/MountainCar-v0"): {
         "trainer": {"num_train_envs": 16, "update_freq": 256, "test_freq": 3_125, "steps_per_train": 1_000_000},
         "agents": {
-            "learning_rate": linear(3e-4, 0.0, 1_000_000), "gamma": 0.99, "gae_lambda": 0.98, "clip": 0.2,
-            "entropy_coef": 0.0, "epochs": 4, "minibatches": 4, "normalize_observations": True,
+            "learning_rate": linear(1e-3, 0.0, 1_000_000), "gamma": 0.99, "gae_lambda": 0.98, "clip": 0.2,
+            "entropy_coef": 0.0, "epochs": 10, "minibatches": 4, "normalize_observations": True,
             "normalize_returns": True,
         },
     },
@@ -238,6 +238,47 @@ _TABLE: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
             "network": MLP(hidden=(64, 64), activation="relu"), "learning_rate": linear(1e-3, 1e-4, 500_000),
             "gamma": 0.99, "tau": 0.01, "batch_size": 128, "learning_starts": 10_000, "random_steps": 10_000,
             "update_per_step": 0.5, "capacity": 500_000,
+        },
+    },
+    ("td3", "gymnasium/LunarLanderContinuous-v3"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 500, "steps_per_train": 300_000},
+        "agents": {
+            "network": MLP(hidden=(64, 64), activation="relu"), "learning_rate": linear(1e-3, 1e-4, 300_000),
+            "gamma": 0.99, "tau": 0.01, "batch_size": 128, "learning_starts": 10_000, "random_steps": 10_000,
+            "update_per_step": 1.0, "capacity": 300_000,
+        },
+    },
+    ("sac", "gymnasium/HalfCheetah-v5"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 12_500, "steps_per_train": 1_000_000},
+        "agents": {
+            "network": MLP(hidden=(256, 256), activation="relu"), "learning_rate": linear(1e-3, 1e-4, 1_000_000),
+            "gamma": 0.99, "batch_size": 128, "learning_starts": 10_000, "random_steps": 10_000,
+            "update_per_step": 0.5, "capacity": 1_000_000,
+        },
+    },
+    ("td3", "gymnasium/HalfCheetah-v5"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 12_500, "steps_per_train": 1_000_000},
+        "agents": {
+            "network": MLP(hidden=(256, 256), activation="relu"), "learning_rate": linear(1e-3, 1e-4, 1_000_000),
+            "gamma": 0.99, "batch_size": 128, "learning_starts": 10_000, "random_steps": 10_000,
+            "update_per_step": 1.0, "capacity": 1_000_000,
+        },
+    },
+    ("td3", "gymnasium/Hopper-v5"): {
+        "trainer": {"num_train_envs": 4, "update_freq": 4, "test_freq": 12_500, "steps_per_train": 1_000_000},
+        "agents": {
+            "network": MLP(hidden=(256, 256), activation="relu"), "learning_rate": linear(1e-3, 1e-4, 1_000_000),
+            "gamma": 0.99, "batch_size": 256, "learning_starts": 10_000, "random_steps": 10_000,
+            "update_per_step": 0.5, "capacity": 1_000_000,
+        },
+    },
+    ("ppo", "gymnasium/HalfCheetah-v5"): {
+        "trainer": {"num_train_envs": 1, "update_freq": 512, "test_freq": 100_000, "steps_per_train": 1_000_000},
+        "agents": {
+            "network": MLP(hidden=(256, 256), activation="relu"), "learning_rate": 2.0633e-5, "gamma": 0.98,
+            "gae_lambda": 0.92, "clip": 0.1, "entropy_coef": 4.01762e-4, "value_coef": 0.58096, "epochs": 20,
+            "minibatches": 8, "max_grad_norm": 0.8, "log_std": -2.0, "normalize_observations": True,
+            "normalize_returns": True,
         },
     },
 }  # fmt: skip
