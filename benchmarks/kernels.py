@@ -7,7 +7,7 @@ log_softmax: in two operations; [3, 512, 5], five actions.
 linear: 64 inputs, five outputs, padded with columns of zeros.
 act, act in numpy: an act of three PPO agents in 16 environments, compiled by Numba or over numpy; compared with torch.
 compiled tanh: by an exponential; [3, 512, 64], forward and backward.
-compiled product: [256, 256] @ [256, 256] in a compiled graph, by oneDNN, compared with torch's choice.
+compiled product: [256, 256] @ [256, 256] in a compiled graph, for one and for two networks: oneDNN compared with bmm.
 compiled pass: a gradient step of three DQN agents on 64 rows as a torch graph, without and with torch's guards.
 native pass: the same gradient step compiled by marltrain, compared with the graph without guards, for each width of
     two hidden layers.
@@ -85,16 +85,18 @@ def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], ob
     return lambda: graph(x, slope)
 
 
-def product(*, by_torch: bool) -> Callable[[], object]:
+def product(networks: int, *, by_torch: bool) -> Callable[[], object]:
     """Return a function that calls a graph of a product of large matrices.
 
-    by_torch: leave the choice of the library to torch.
+    by_torch: compile torch's bmm, without oneDNN.
     """
-    x, weight = torch.randn(1, 256, 256), torch.randn(1, 256, 256)
+    x, weight = torch.randn(networks, 256, 256), torch.randn(networks, 256, 256)
     graph, given = Graph(lambda x: torch.bmm(x, weight)), products.LARGE
     products.LARGE = sys.maxsize if by_torch else given
-    graph(x)  # compiles it
-    products.LARGE = given
+    try:
+        graph(x)  # compiles it
+    finally:
+        products.LARGE = given
     return lambda: graph(x)
 
 
@@ -186,7 +188,13 @@ def main() -> None:
         "act": (act("compiled"), act("tensors")),
         "act in numpy": (act("numpy"), act("tensors")),
         "compiled tanh": (compiled(ops.tanh, hidden), compiled(torch.tanh, hidden)),
-        "compiled product": (product(by_torch=False), product(by_torch=True)),
+        **{
+            f"compiled product, {networks} of 256": (
+                product(networks, by_torch=False),
+                product(networks, by_torch=True),
+            )
+            for networks in (1, 2)
+        },
         "compiled pass": (dqn_pass("graph"), dqn_pass("checked")),
         **{
             f"native pass, {width} wide": (dqn_pass("native", width), dqn_pass("graph", width)) for width in args.widths

@@ -229,7 +229,8 @@ _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = _spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
 )
-_FROM_THE_SUM = {"skip_connection": True, "mixer_gain": 0.1}
+_LONG: dict[str, Any] = {"update_per_step": 0.006, "epsilon": mt.linear(1.0, 0.05, 1_000_000), "capacity": 500_000}
+_FROM_THE_SUM: dict[str, Any] = {"skip_connection": True, "mixer_gain": 0.1}
 _RIVALS = {"adversary": ["adversary_*"], "good": ["agent_*"]}
 
 
@@ -286,6 +287,17 @@ _ALGORITHM_ROWS = (
     Row(TOGETHER, "qmix", 1_000_000, -15.0, 5, tolerance=0.0, own=_mixing(1_000_000, **_FROM_THE_SUM)),
     Row(TOGETHER, "maddpg", 1_000_000, -16.0, 5, tolerance=0.0, own=_central(1_000_000)),
     Row(TOGETHER_LONG, "mappo", 10_000_000, -9.8, 8, tolerance=0.0, compiled=True, own=_TOGETHER_LONG),
+    Row(TOGETHER_LONG, "vdn", 10_000_000, -11.0, 5, tolerance=0.0, compiled=True, own=_mixing(10_000_000, **_LONG)),
+    Row(
+        TOGETHER_LONG,
+        "qmix",
+        10_000_000,
+        -11.0,
+        5,
+        tolerance=0.0,
+        compiled=True,
+        own=_mixing(10_000_000, **_LONG, **_FROM_THE_SUM),
+    ),
     *_particle_rows(REFERENCE),
     *_particle_rows(SPEAKER),
     *_particle_rows(TAG, teams=_RIVALS),

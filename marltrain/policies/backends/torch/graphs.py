@@ -32,7 +32,7 @@ class Graph(Traces):
 
 
 def _options_on_a_cpu() -> dict[str, Any]:
-    """Return options of the compiler: kernels are called from C++, not from Python; large products are oneDNN's."""
+    """Return options of the compiler: kernels are called from C++, not from Python; large products use oneDNN."""
     from marltrain.policies.backends.torch.products import LargeProducts  # slow to import
 
     return {"cpp_wrapper": True, "post_grad_custom_pre_pass": LargeProducts()}

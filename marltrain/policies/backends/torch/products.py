@@ -1,8 +1,8 @@
 """Products of large matrices in compiled graphs on a CPU, by oneDNN.
 
-Torch multiplies float32 matrices by MKL. On AMD processors, oneDNN multiplies matrices of 256 x 256 in half of the time
-(`benchmarks/kernels.py`). Torch's compiler calls oneDNN only for weights that never change; `LargeProducts` makes it
-call oneDNN for all large products.
+x86 builds of torch multiply float32 matrices by MKL. On the AMD processor of the measurements, oneDNN multiplies
+matrices of 256 x 256 in half the time (`benchmarks/kernels.py`). Torch's compiler has no option that selects oneDNN for
+float32 products of weights that change, so a pass over the graph replaces these products.
 """
 
 from __future__ import annotations
@@ -15,37 +15,40 @@ from torch import Tensor
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
 
-LARGE = 1_500_000
-"""Multiplications of a product from which on oneDNN is used; in smaller ones, its call costs more than it saves."""
-MOST_AGENTS = 8
-"""Largest number of agents whose products are computed one after the other."""
+LARGE, SHORTEST = 1_500_000, 16
+"""Smallest B * N * M, and smallest side, of a product [B, N] @ [N, M] by oneDNN; for smaller products, the call takes
+longer than it saves."""
+MOST_NETWORKS = 8
+"""Largest number of networks whose products are computed one after the other."""
 
 aten = torch.ops.aten
 
 
 class LargeProducts(CustomGraphPass):
-    """Replaces the large products of a graph, [K, B, N] @ [K, N, M], by calls of oneDNN for each of K agents."""
-
-    def __init__(self) -> None:
-        """Tell torch's compiler how to compile the calls."""
-        _register()
+    """Replaces the large products of a graph, [K, B, N] @ [K, N, M], by calls of oneDNN for each of K networks."""
 
     def __call__(self, graph: Graph) -> None:
         """Replace the products, in place."""
+        _register()
         for node in graph.find_nodes(op="call_function", target=aten.bmm.default):
             if suits(*(factor.meta["val"] for factor in node.args)):
                 _replace(graph, node)
 
     def uuid(self) -> bytes:
         """Return the key of this pass in torch's cache of compiled graphs."""
-        return get_hash_for_files((__file__,), f"{LARGE}")
+        return get_hash_for_files((__file__,), f"{LARGE} {torch.backends.mkldnn.enabled}")
 
 
 def suits(x: Tensor, weight: Tensor) -> bool:
-    """Return whether x @ weight, [K, B, N] @ [K, N, M], is large enough, of numbers that oneDNN multiplies here."""
-    agents, inputs, outputs = weight.shape
-    large = x.shape[1] * inputs * outputs >= LARGE and agents <= MOST_AGENTS
-    return large and x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    """Return whether oneDNN computes x @ weight, [K, B, N] @ [K, N, M].
+
+    It does for float32 on a CPU, large matrices and few networks.
+    """
+    networks, inputs, outputs = weight.shape
+    sides = x.shape[1], inputs, outputs
+    large = sides[0] * sides[1] * sides[2] >= LARGE and min(sides) >= SHORTEST and 0 < networks <= MOST_NETWORKS
+    onednn = torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+    return onednn and large and x.device.type == "cpu" and x.dtype == torch.float32
 
 
 def _replace(graph: Graph, node: Node) -> None:
@@ -56,8 +59,8 @@ def _replace(graph: Graph, node: Node) -> None:
 
     with graph.inserting_before(node):
         products = []
-        for agent in range(node.meta["val"].shape[0]):
-            x, weight = (called(aten.select.int, factor, 0, agent) for factor in node.args)
+        for network in range(node.meta["val"].shape[0]):
+            x, weight = (called(aten.select.int, factor, 0, network) for factor in node.args)
             by_rows = called(aten.permute.default, weight, [1, 0])
             product = called(torch.ops.marltrain.product_by_rows.default, x, by_rows)
             products.append(called(aten.unsqueeze.default, product, 0))
@@ -81,7 +84,10 @@ def _(x: Tensor, rows: Tensor) -> Tensor:
 
 @functools.cache
 def _register() -> None:
-    """Compile `_product_by_rows` as a call of oneDNN from C++."""
+    """Register the lowering of `_product_by_rows`: a call of oneDNN from C++.
+
+    `LinearUnary.create` would copy transposed matrices, which oneDNN reads as they are.
+    """
     from torch._inductor.ir import FixedLayout, TensorBox  # slow to import
     from torch._inductor.lowering import register_lowering
     from torch._inductor.mkldnn_ir import LinearUnary
