@@ -45,7 +45,7 @@ Open rows: those with "no" in the last column have all their seeds; rows with fe
 settings, a row is not trained. Of eleven settings of A2C on LunarLander-v3 the best reached 32 on seed {TUNING_SEEDS};
 they are RL Zoo's, with which Stable-Baselines3 itself reaches 45, -40 and 58 on seeds 0 to 2
 (`benchmarks/peers/zoo.py`; RL Zoo's figure is that of a model of v2). TD3 on LunarLanderContinuous-v3 has the best of
-four settings, with which it reached 235 on seed {TUNING_SEEDS}; in some seeds of the table it learns to hover. What was
+four settings, with which it reached 235 on seed {TUNING_SEEDS}; two of five seeds of the table score below 0. What was
 tried for Rainbow is on [its page](algorithms/rainbow.md#learning). The rows of MuJoCo have one seed each: PPO has RL
 Zoo's settings, those of SAC and TD3 were not searched."""
 DIFFERENCES = """\

@@ -297,7 +297,7 @@ _ALGORITHM_ROWS = (
         tolerance=0.0,
         compiled=True,
         own=_mixing(10_000_000, **_LONG, **_FROM_THE_SUM),
-    ),
+    ),  # fmt: skip
     *_particle_rows(REFERENCE),
     *_particle_rows(SPEAKER),
     *_particle_rows(TAG, teams=_RIVALS),
