@@ -231,6 +231,7 @@ _TOGETHER_LONG = _spread(
 )
 _LONG: dict[str, Any] = {"update_per_step": 0.006, "epsilon": mt.linear(1.0, 0.05, 1_000_000), "capacity": 500_000}
 _FROM_THE_SUM: dict[str, Any] = {"skip_connection": True, "mixer_gain": 0.1}
+_MIXING_LONG = _mixing(10_000_000, **_LONG, **_FROM_THE_SUM)
 _RIVALS = {"adversary": ["adversary_*"], "good": ["agent_*"]}
 
 
@@ -288,16 +289,7 @@ _ALGORITHM_ROWS = (
     Row(TOGETHER, "maddpg", 1_000_000, -16.0, 5, tolerance=0.0, own=_central(1_000_000)),
     Row(TOGETHER_LONG, "mappo", 10_000_000, -9.8, 8, tolerance=0.0, compiled=True, own=_TOGETHER_LONG),
     Row(TOGETHER_LONG, "vdn", 10_000_000, -11.0, 5, tolerance=0.0, compiled=True, own=_mixing(10_000_000, **_LONG)),
-    Row(
-        TOGETHER_LONG,
-        "qmix",
-        10_000_000,
-        -11.0,
-        5,
-        tolerance=0.0,
-        compiled=True,
-        own=_mixing(10_000_000, **_LONG, **_FROM_THE_SUM),
-    ),  # fmt: skip
+    Row(TOGETHER_LONG, "qmix", 10_000_000, -11.0, 5, tolerance=0.0, compiled=True, own=_MIXING_LONG),
     *_particle_rows(REFERENCE),
     *_particle_rows(SPEAKER),
     *_particle_rows(TAG, teams=_RIVALS),
