@@ -227,7 +227,7 @@ TASKS = (
 _FORAGING_LARGE = _foraging(critic_input="joint", gamma=0.9, entropy_coef=mt.linear(0.01, 0.0, 4_000_000))
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = _spread(
-    10_000_000, TOGETHER.env, epochs=8, minibatches=2, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
+    10_000_000, TOGETHER.env, epochs=8, minibatches=2, share=True, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
 )
 _LONG: dict[str, Any] = {"update_per_step": 0.006, "epsilon": mt.linear(1.0, 0.05, 1_000_000), "capacity": 500_000}
 _FROM_THE_SUM: dict[str, Any] = {"skip_connection": True, "mixer_gain": 0.1}
