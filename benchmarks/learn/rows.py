@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import marltrain as mt
+from benchmarks.learn.greedy_seats import GreedySeats
 from examples.apples import SETTINGS as APPLES_SETTINGS, Apples
 from marltrain.errors import ConfigError, did_you_mean
 from marltrain.policies.algorithms.registry import ALGORITHMS
@@ -148,10 +149,10 @@ def _continuous(steps: int) -> Settings:
     }  # fmt: skip
 
 
-def _foraging(steps: int = 5_000_000, **agents: Any) -> Settings:
+def _foraging(steps: int = 5_000_000, callbacks: Sequence[mt.Callback] = (), **agents: Any) -> Settings:
     """Return the settings of actor-critic algorithms on level-based foraging."""
     return {
-        "trainer": {"num_train_envs": 32, "update_freq": 2048},
+        "trainer": {"num_train_envs": 32, "update_freq": 2048, "callbacks": list(callbacks)},
         "agents": {
             "learning_rate": mt.linear(1e-3, 1e-4, steps), "entropy_coef": 0.01, "epochs": 8, "minibatches": 2,
             **agents,
@@ -224,7 +225,10 @@ TASKS = (
     TOGETHER_LONG, REFERENCE, SPEAKER, TAG, ADVERSARY, FORAGING, FORAGING_LARGE, APPLES, CHEETAH, HOPPER,
 )  # fmt: skip
 
-_FORAGING_LARGE = _foraging(critic_input="joint", gamma=0.9, entropy_coef=mt.linear(0.01, 0.0, 4_000_000))
+_FORAGING_LARGE = _foraging(
+    callbacks=[GreedySeats(start=1_000_000, exploring=1 / 3)], critic_input="agent_specific", share=True, gamma=0.8,
+    normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 2_500_000),
+)  # fmt: skip
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = _spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, share=True, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)

@@ -77,7 +77,8 @@ def _trained(row: Row, seed: int, run_dir: Path) -> dict[str, Any]:
     settings = settings_of(row)
     agents = mt.make_agents(row.algo, row.task.env, env_args=row.task.env_args, seed=seed, **settings["agents"])
     begun = (run_dir / "checkpoints").is_dir()
-    trainer = {**settings["trainer"], "callbacks": [mt.Checkpoint(every_minutes=MINUTES, keep=1)]}
+    callbacks = [*settings["trainer"].get("callbacks", ()), mt.Checkpoint(every_minutes=MINUTES, keep=1)]
+    trainer = {**settings["trainer"], "callbacks": callbacks}
     result = _run(row, seed, agents, trainer, run_dir=run_dir, resume=run_dir if begun else None)
     return _result(row, seed, mt.load(Path(result["run_dir"]) / "last"), result)
 
