@@ -236,6 +236,10 @@ _TOGETHER_LONG = _spread(
 _LONG: dict[str, Any] = {"update_per_step": 0.006, "epsilon": mt.linear(1.0, 0.05, 1_000_000), "capacity": 500_000}
 _FROM_THE_SUM: dict[str, Any] = {"skip_connection": True, "mixer_gain": 0.1}
 _MIXING_LONG = _mixing(10_000_000, **_LONG, **_FROM_THE_SUM)
+_CENTRAL_LONG = _central(
+    10_000_000, share=True, straight_through=True, network=mt.MLP((128, 128), "relu"),
+    learning_rate=mt.linear(3e-3, 3e-4, 10_000_000), update_per_step=0.0015, capacity=500_000,
+)  # fmt: skip
 _RIVALS = {"adversary": ["adversary_*"], "good": ["agent_*"]}
 
 
@@ -294,6 +298,7 @@ _ALGORITHM_ROWS = (
     Row(TOGETHER_LONG, "mappo", 10_000_000, -9.8, 8, tolerance=0.0, compiled=True, own=_TOGETHER_LONG),
     Row(TOGETHER_LONG, "vdn", 10_000_000, -11.0, 5, tolerance=0.0, compiled=True, own=_mixing(10_000_000, **_LONG)),
     Row(TOGETHER_LONG, "qmix", 10_000_000, -11.0, 5, tolerance=0.0, compiled=True, own=_MIXING_LONG),
+    Row(TOGETHER_LONG, "maddpg", 10_000_000, -9.8, 10, tolerance=0.0, compiled=True, own=_CENTRAL_LONG),
     *_particle_rows(REFERENCE),
     *_particle_rows(SPEAKER),
     *_particle_rows(TAG, teams=_RIVALS),
