@@ -11,6 +11,7 @@ import argparse
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import benchmarks.learn
 from benchmarks import results_page
@@ -83,10 +84,10 @@ def run_one(row: Row, seed: int) -> None:
     print(f"{row.name}, seed {seed}: {result.score:.2f} in {result.seconds:,.0f} s", flush=True)
 
 
-def run_trial(row: Row, seed: int, settings: Sequence[str], trainer: Sequence[str]) -> None:
-    """Train with changed settings and print the curve and the score; nothing is written."""
+def run_trial(row: Row, seed: int, settings: Sequence[str], trainer: Sequence[str], save: Path | None) -> None:
+    """Train with changed settings and print the curve and the score; only the agents are saved, into `save`."""
     more = {"agents": key_values("--set", settings), "trainer": key_values("--trainer", trainer)}
-    content = try_settings(row, seed, more)
+    content = try_settings(row, seed, more, save)
     score, players = returns_of(row.task, content["returns"]).mean(), row.task.players
     print(f"{row.name}, seed {seed}, {more}: {score:.2f} in {content['seconds']:,.0f} s; "
           f"tests {' '.join(f'{metric * players:.4g}' for _, metric in content['curve'])}", flush=True)  # fmt: skip
@@ -120,6 +121,7 @@ def main() -> int:
     parser.add_argument("--group", choices=sorted({row.task.group for row in ROWS}), default="learn")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other settings of the agents")
     parser.add_argument("--trainer", nargs="+", default=[], metavar="KEY=VALUE", help="other settings of the trainer")
+    parser.add_argument("--save", type=Path, help=f"folder for the agents of a run with a seed from {TUNING_SEEDS} on")
     parser.add_argument("--original", action="store_true", help="test the trained agents on the original environment")
     args = parser.parse_args()
     try:
@@ -136,9 +138,11 @@ def main() -> int:
                 raise ConfigError(f"{row.name} has no original environment")
             print(f"{row.name}, seed {args.seed}: {score_on_original(row, args.seed):.2f} on {row.task.original}")
         elif args.seed >= TUNING_SEEDS:
-            run_trial(row, args.seed, args.set, args.trainer)
+            run_trial(row, args.seed, args.set, args.trainer, args.save)
         elif args.set or args.trainer:
             raise ConfigError(f"settings are chosen on seeds from {TUNING_SEEDS} on: give --seed {TUNING_SEEDS}")
+        elif args.save:
+            raise ConfigError(f"leave --save out: this seed's agents go to runs/learn/{row.name}/{args.seed}/last")
         elif row.missing:
             raise ConfigError(f"{row.name} cannot be trained: {row.missing}")
         else:

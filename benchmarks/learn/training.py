@@ -57,11 +57,19 @@ def settings_of(row: Row, more: Mapping[str, Mapping[str, Any]] | None = None) -
     return {"trainer": trainer, "agents": agents}
 
 
-def try_settings(row: Row, seed: int, more: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Train with changed settings and return the result, without any file: for the choice of settings."""
+def try_settings(
+    row: Row, seed: int, more: Mapping[str, Mapping[str, Any]], save: Path | None = None
+) -> dict[str, Any]:
+    """Train with changed settings and return the result, which is not written: for the choice of settings.
+
+    save: folder for the final agents; None: they are not saved.
+    """
     settings = settings_of(row, more)
     agents = mt.make_agents(row.algo, row.task.env, env_args=row.task.env_args, seed=seed, **settings["agents"])
-    return _result(row, seed, agents, _run(row, seed, agents, settings["trainer"], run_dir=False))
+    result = _run(row, seed, agents, settings["trainer"], run_dir=False)
+    if save is not None:
+        mt.save(save, agents)
+    return _result(row, seed, agents, result)
 
 
 def score_on_original(row: Row, seed: int, runs: Path = RUNS) -> float:

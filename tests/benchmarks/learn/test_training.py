@@ -65,3 +65,10 @@ def test_trial_changes_settings_and_writes_nothing(tmp_path, monkeypatch):
     content = training.try_settings(row, 100, {"agents": {"epsilon": 0.5}, "trainer": {"num_train_envs": 1}})
     assert content["env_steps"] == 40
     assert not list(tmp_path.iterdir())
+
+
+def test_trial_saves_the_final_agents_where_it_is_told_to(tmp_path):
+    row = dataclasses.replace(ROW, steps=40)
+    content = training.try_settings(row, 100, {}, tmp_path / "kept")
+    unseen = training._unseen(row, 100, mt.load(tmp_path / "kept"))
+    assert unseen == content["returns"]
