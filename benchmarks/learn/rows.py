@@ -226,8 +226,8 @@ TASKS = (
 )  # fmt: skip
 
 _FORAGING_LARGE = _foraging(
-    callbacks=[GreedySeats(start=1_000_000, exploring=1 / 3)], critic_input="agent_specific", share=True, gamma=0.8,
-    normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 2_500_000),
+    callbacks=[GreedySeats(start=2_500_000)], critic_input="agent_specific", share=True, gamma=0.8,
+    normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 4_000_000),
 )  # fmt: skip
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = _spread(
