@@ -240,6 +240,10 @@ def _team_settings(
 ) -> list[dict[str, Any]]:
     """Return the settings `team` and `team_size` of each player whose agent learns together with others; else none."""
     together = [entry.together for entry in seats]
+    if teams is not None and (given := next((entry for entry in seats if TEAM in entry.settings), None)):
+        raise ConfigError(
+            f"make_agents: teams={shown(teams)} and {TEAM}={given.settings[TEAM]!r}: give only one of them"
+        )
     named = joint_teams(teams, spec.names, together)
     teams_of = [(entry.made_by, entry.settings.get(TEAM, team)) for entry, team in zip(seats, named, strict=True)]
     sizes = Counter(team for team, joint in zip(teams_of, together, strict=True) if joint)

@@ -51,7 +51,7 @@ from marltrain.trainer.saving.run_folder import RunFolder, default_name, existin
 from marltrain.trainer.seats import Seating, Seats
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.setup import TrainerSetup
-from marltrain.trainer.team_reward import try_team_reward
+from marltrain.trainer.team_reward import check_one_reward, try_team_reward
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
 from marltrain.trainer.updating.pace import (
     Defaults,
@@ -113,6 +113,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
         check_joint_actions(seated, spec)
     for updated in seating.updated:
         check_team(updated, spec, defaults)
+        check_one_reward(updated, setup.team_reward)
     check_lag(seating.learners, settings.lag)
     warn_of_early_end(
         seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=earlier is not None

@@ -158,7 +158,8 @@ class TeamSeats(Seats):
                 f"{learners[0].algorithm.name}: the agents of team {settings.team!r} were made for "
                 f"{settings.team_size} players, and they play {len(players)} "
                 f"({', '.join(parts[0].names[p] for p in np.sort(players))}). Make them in one call of make_agents for "
-                "this environment, or with another team_size="
+                "this environment, and name each player's algorithm if not all players are in the team: "
+                'make_agents({"player": "algorithm", ...}, env)'
             )
         return cls(JointLearner(learners, *_places(parts)), parts)
 

@@ -11,6 +11,7 @@ import numpy as np
 from marltrain.config import check_function
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.layout import Array
+from marltrain.trainer.seats import Seats, TeamSeats
 from marltrain.trainer.teams import Teams, check_teams, members, team_of_each
 
 TEAM_REWARDS = ("mean", "sum")
@@ -52,8 +53,28 @@ def try_team_reward(team_reward: TeamReward, names: Sequence[str]) -> None:
             value: Any = team_reward(np.zeros(len(names), np.float32))
     except (ArithmeticError, ValueError):
         return
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"team_reward is called with an array of the rewards of {', '.join(names)}, in this order, and raised "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if isinstance(value, str) or getattr(value, "shape", ()) != () or not hasattr(value, "__float__"):
         raise ConfigError(f"team_reward must return one number for rewards [{len(names)}], got {shown(value)}")
+
+
+def check_one_reward(seated: Seats, team_reward: TeamReward) -> None:
+    """Raise ConfigError if agents that learn from one reward are in several teams of `team_reward`."""
+    if not isinstance(seated, TeamSeats) or not isinstance(team_reward, Mapping):
+        return
+    algorithm, names = seated.learner.algorithm, seated.parts[0].names
+    rewarded = team_of_each("team_reward", team_reward, names)
+    team_of = {p: rewarded[p] for part in seated.parts for p in part.players.ravel().tolist() if p in rewarded}
+    if algorithm.one_reward and len(set(team_of.values())) > 1:
+        told = ", ".join(f"{names[p]} in {team!r}" for p, team in sorted(team_of.items()))
+        raise ConfigError(
+            f"{algorithm.name}: the agents of team {algorithm.settings.team!r} learn from one reward, and team_reward "
+            f"has several teams of them ({told}): give make_agents the same teams with teams="
+        )
 
 
 class TeamRewards:

@@ -17,11 +17,15 @@ EVERYONE = "all"
 
 
 def check_teams(where: str, teams: Any) -> None:
-    """Raise ConfigError unless `teams` is a mapping of names to lists of at least one player.
+    """Raise ConfigError unless `teams` is a mapping of names to lists of at least one player, with a team.
 
     where: name of the argument.
     """
+    if not teams:
+        raise ConfigError(f"{where} must name at least one team, got {{}}: leave it out if there is none")
     for team, players in teams.items():
+        if not isinstance(team, str):
+            raise ConfigError(f"{where}: a team is named by text, got {shown(team)}")
         if isinstance(players, str) or not isinstance(players, Sequence) or not players:
             raise ConfigError(f"{where}: team {team!r} must be a list of at least one player, got {shown(players)}")
 
@@ -74,6 +78,11 @@ def joint_teams(teams: Teams | str | None, names: Sequence[str], learning_togeth
         )
     check_teams("teams", teams)
     team_of = team_of_each("teams", teams, names)
+    for i, team in team_of.items():
+        if not learning_together[i]:
+            raise ConfigError(
+                f"teams: team {team!r} has the player {names[i]!r}, whose agent learns alone: leave it out of the team"
+            )
     for i, together in enumerate(learning_together):
         if together and i not in team_of:
             raise ConfigError(

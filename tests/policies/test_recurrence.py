@@ -73,7 +73,7 @@ ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: mt.SEAC(SPACE, ACTIONS, network=mt.GRU()), "seac: its network 'actor' learns from rows without"),
+        (lambda: mt.SEAC(SPACE, ACTIONS, network=mt.GRU()), "seac: its network 'actor' cannot be recurrent, got"),
         (lambda: mt.TRPO(SPACE, ACTIONS, network=mt.LSTM()), "trpo: its network 'actor'"),
         (lambda: mt.ACER(SPACE, ACTIONS, network=mt.GRU()), "acer: its network 'actor'"),
         (lambda: mt.DDPG(SPACE, MOVES, network=mt.GRU()), "ddpg: its network 'actor'"),

@@ -41,8 +41,12 @@ def test_integers_may_be_written_as_1e6():
 @pytest.mark.parametrize("network", ["mlp", [64, 64], 64])
 def test_network_must_be_a_specification_or_a_model(network):
     for agent in (mt.PPO, mt.DQN):
-        with pytest.raises(mt.AgentError, match=r"network must be a NetworkSpec \(MLP\(...\), CNN\(...\)\), a model"):
+        with pytest.raises(
+            mt.AgentError, match=r"network must be a NetworkSpec \(MLP\(...\), CNN\(...\), .*\), a model"
+        ):
             agent(BOX, CHOICE, network=network)
+        with pytest.raises(mt.AgentError, match=r"network is the class GRU: write GRU\(\)"):
+            agent(BOX, CHOICE, network=mt.GRU)
     with pytest.raises(mt.ConfigError, match="hidden must be a tuple of widths"):
         mt.MLP(64)  # type: ignore[arg-type]
 

@@ -57,6 +57,12 @@ def test_team_reward_may_fail_for_zero_rewards(joint):
     try_team_reward(joint, ["a", "b"])
 
 
+@pytest.mark.parametrize("joint", [lambda r: r["agent_0"], lambda r: r.reward, lambda r: r[2], lambda r: r + "a"])
+def test_team_reward_that_reads_something_else_than_an_array_is_refused(joint):
+    with pytest.raises(mt.ConfigError, match="called with an array of the rewards of a, b, in this order, and raised "):
+        try_team_reward(joint, ["a", "b"])
+
+
 @pytest.mark.parametrize("joint", [lambda r: None, lambda r: r, lambda r: float("nan")])
 def test_team_reward_must_be_one_finite_number(joint):
     with pytest.raises(mt.EnvError, match="team_reward must return one finite number"):

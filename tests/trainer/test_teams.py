@@ -39,6 +39,8 @@ def test_players_are_in_teams_by_name_pattern_or_prefix(teams, expected):
      ({"red": "ref"}, r"must be a list of at least one player, got 'ref'"),
      ({"red": ["agnt_0", "*"]}, r"names 'agnt_0', which matches no player\. Did you mean 'agent_0'"),
      ({"red": ["a*"]}, r"player 'ref', whose agent learns together with others, is in no team: .* 'red'"),
+     ({}, r"teams must name at least one team, got \{\}: leave it out"),
+     ({1: ["*"]}, "teams: a team is named by text, got 1"),
      ("prefixes", r'teams must be None \(one team\), "prefix" or teams by name .* got \'prefixes\'')],
 )  # fmt: skip
 def test_wrong_teams_are_refused(teams, error):
@@ -49,7 +51,14 @@ def test_wrong_teams_are_refused(teams, error):
 def test_teams_without_agents_that_learn_together_are_refused():
     with pytest.raises(ConfigError, match="teams= is for algorithms whose agents learn together"):
         made("dqn", teams="prefix")
+    with pytest.raises(ConfigError, match=r"team 'more' has the player 'ref', whose agent learns alone: leave it out"):
+        joint_teams({"red": ["a*"], "more": ["ref"]}, NAMES, [True, True, True, False])
     assert joint_teams({"red": ["a*"]}, NAMES, [True, True, True, False]) == ["red", "red", "red", "all"]
+
+
+def test_a_team_is_given_once():
+    with pytest.raises(ConfigError, match=r"teams='prefix' and team='red': give only one of them"):
+        made("vdn", teams="prefix", team="red")
 
 
 def test_agents_know_their_team_and_its_size():
@@ -136,7 +145,9 @@ def test_a_team_learns_beside_others():
 
 @pytest.mark.parametrize(
     ("algo", "settings", "other", "error"),
-    [("vdn", {}, {"update_per_step": 0.5}, r"have one value of update_per_step: \[0\.25\] and \[0\.5\]"),
+    [("vdn", {}, {"update_per_step": 0.5}, r"have one value of update_per_step: \[0\.25\] and \[0\.5\] were"),
+     ("vdn", {"gamma": 0.9}, {}, "have one discount, and gamma is 0.9, 0.99, 0.99: give make_agents one gamma="),
+     ("qmix", {"mixing_units": 8}, {}, "make different ones: mixing_units=8 and 32. Give all of them one value"),
      ("vdn", {}, {"network": mt.GRU((6,), units=4)}, "have one value of sequence_length: .0. and .16."),
      ("wqmix", {}, {"weighting": "optimistic"}, "have one value of weighting"),
      ("qmix", {"skip_connection": True}, {}, "have one value of skip_connection")],
@@ -158,7 +169,7 @@ def test_wrong_line_ups_are_refused_before_training():
         trainer(Relay).train(made("vdn", Relay), learning_mask=[1, 1, 1])
     with pytest.raises(ConfigError, match=r"shared_memory=True, but .* \(vdn\) already learn together"):
         trainer(Crowd, shared_memory=True, team_reward="sum").train(made("vdn"), learning_mask=[1, 1, 1])
-    with pytest.raises(ConfigError, match=r'collect="overlap"'):
+    with pytest.raises(ConfigError, match=r'collect="overlap" does not work with agents that learn together.*vdn'):
         trainer(Crowd, collect="overlap", team_reward="sum").train(made("vdn"), learning_mask=[1, 1, 1])
 
 
@@ -166,6 +177,15 @@ def test_wrong_line_ups_are_refused_before_training():
 def test_different_rewards_without_a_team_reward_are_refused(algo):
     with pytest.raises(AgentError, match=r"learn from one reward, and theirs differ in environment \d: .*team_reward="):
         trainer(Crowd, steps_per_train=200).train(made(algo), learning_mask=[1, 1, 1])
+
+
+def test_a_team_with_one_reward_may_not_be_in_several_teams_of_rewards():
+    rewards = {"one": ["red_0", "red_1"], "other": ["blue"]}
+    with pytest.raises(
+        ConfigError, match=r"several teams of them \(red_0 in 'one', blue in 'other', .*: give make_agents"
+    ):
+        trainer(Crowd, team_reward=rewards).train(made("vdn"), learning_mask=[1, 1, 1])
+    trainer(Crowd, team_reward=rewards, steps_per_train=20).train(made("vdn", teams=rewards), [1, 1, 1])
 
 
 def test_agents_act_and_are_saved_without_their_team(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import EnvError, SpecError, text_of
+from marltrain.errors import EnvError, SpecError, shown, text_of
 from marltrain.layout import NUMBERS, Array, Obs, Space, arrays_of
 from marltrain.spaces import without_mask
 from marltrain.spec import EnvSpec, Step
@@ -205,5 +205,9 @@ def flat_state(env: Any) -> Array:
     """Return the global state of an environment as a float32 vector."""
     state = np.asarray(env.state())
     if state.dtype.kind not in NUMBERS:
-        raise EnvError(f"the global state (env.state()) has dtype {state.dtype}, expected real numbers")
+        raise EnvError(
+            f"the global state (env.state()) has dtype {state.dtype}, expected an array of real numbers, got "
+            f"{shown(env.state())}. An environment without a global state has no method state(), or raises "
+            "NotImplementedError"
+        )
     return state.astype(np.float32).reshape(-1)

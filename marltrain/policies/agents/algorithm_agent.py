@@ -108,10 +108,12 @@ class LearningAgent(Remembering, Agent):
         self.backend = make_backend(backend, device, jit_compile=place.jit_compile, strategy=strategy)
         for network in (f.name for f in fields(self.settings) if f.name.endswith("network")):
             model = getattr(self.settings, network)
+            if isinstance(model, type) and issubclass(model, NetworkSpec):
+                raise AgentError(f"{name}: {network} is the class {model.__name__}: write {model.__name__}()")
             if model is not None and not isinstance(model, NetworkSpec) and not self.backend.is_module(model):
                 raise AgentError(
-                    f"{name}: {network} must be a NetworkSpec (MLP(...), CNN(...)), a model of backend {backend!r} or "
-                    f"a function that makes one, got {shown(model)}"
+                    f"{name}: {network} must be a NetworkSpec (MLP(...), CNN(...), GRU(...), LSTM(...)), a model of "
+                    f"backend {backend!r} or a function that makes one, got {shown(model)}"
                 )
             if makes_models(model) and not isinstance(model, NetworkSpec):
                 check_function(f"{name}: {network}", model)
@@ -189,7 +191,13 @@ class LearningAgent(Remembering, Agent):
         """Return (action, next carry), to act over an episode with a recurrent network.
 
         carry: None at the first decision of an episode, then what the last call returned. `act` starts from None.
+        Raises AgentError for a carry that is neither.
         """
+        if carry is not None and not isinstance(carry, Mapping):
+            raise AgentError(
+                f"carry must be None, at the start of an episode, or the carry that the last act_with_carry returned, "
+                f"got {shown(carry)}"
+            )
         return self._act_by_decide(
             observation, legal, explore, lambda: self.learner_.rngs("act")[self.row], player, carry
         )

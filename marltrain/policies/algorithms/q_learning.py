@@ -76,7 +76,9 @@ class QLearning(Algorithm):
         super().__init__(settings, layout, action_space)
         who = type(self).__name__.removesuffix("Algorithm")
         if not isinstance(action_space, spaces.Discrete):
-            raise SpecError(f"{who} needs a Discrete action space, got {action_space}; PPO takes all kinds")
+            raise SpecError(
+                f"{who} needs a Discrete action space, got {action_space}; PPO, MAPPO and VDAC take all kinds"
+            )
         self.choices = int(action_space.n)
         self.policy_numbers = self._policy_numbers
         self.exploration = ActionChoice(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import AgentError
+from marltrain.errors import AgentError, ConfigError
 from marltrain.layout import Array
 from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
 from marltrain.policies.batch import TeamBatch, TeamRollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, hindrance
+from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import MeanMetrics
 from marltrain.policies.learner.joint_step import OF_TEAM
 from marltrain.policies.learner.learner import Learner, Pace
@@ -57,6 +59,11 @@ class JointLearner(Learner):
             self._check_same(part)
             part.team = team
         algorithm.check_team([p.algorithm for p, n in zip(parts, seats, strict=True) for _ in range(p.num_agents * n)])
+        if algorithm.one_reward and len(set(self.gammas())) > 1:
+            raise AgentError(
+                f"the agents of a {algorithm.name} team have one discount, and gamma is "
+                f"{', '.join(f'{gamma:g}' for gamma in self.gammas())}: give make_agents one gamma="
+            )
         self.num_agents = sum(part.num_agents for part in parts)
         self.steps = make_joint_steps(parts, team, seats, order)
         self._draws = [[phase.draw for phase in part.algorithm.joint_phases] for part in parts]  # type: ignore[attr-defined]
@@ -74,14 +81,15 @@ class JointLearner(Learner):
             )
         if not isinstance(other, JointAlgorithm) or other.team_networks() != first.team_networks():
             raise AgentError(
-                f"the agents of a {first.name} team share its networks, and their settings make different ones: make "
-                "them in one call of make_agents"
+                f"the agents of a {first.name} team share its networks, and their settings make different ones: "
+                f"{_differing(first.settings, other.settings)}. Give all of them one value"
             )
         mine, its = (_of_the_team(each) for each in (first, other))
         if different := [name for name in mine if mine[name] != its.get(name)]:
             raise AgentError(
                 f"the agents of a {first.name} team have one value of {', '.join(different)}: "
-                f"{[mine[name] for name in different]} and {[its.get(name) for name in different]} were given"
+                f"{[mine[name] for name in different]} and {[its.get(name) for name in different]} were given. Give "
+                "make_agents one value for all of them"
             )
         ours, theirs = ([(p.name, p.trains, p.every) for p in each.joint_phases] for each in (first, other))
         if ours != theirs:
@@ -103,6 +111,13 @@ class JointLearner(Learner):
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """See `Learner`."""
         return [rng for part in self.parts for rng in part.rngs(purpose)]
+
+    def fork(self, who: str, wait: Callable[[], object]) -> ActingCopies:
+        """Raise ConfigError: a team has no copies; see `Learner`."""
+        raise ConfigError(
+            f'collect="overlap" does not work with agents that learn together, and those of {who} do '
+            f'({self.algorithm.name}): leave it out (collect="serial")'
+        )
 
     def gammas(self) -> Array:
         """See `Learner`."""
@@ -229,3 +244,9 @@ def _of_the_team(algorithm: JointAlgorithm) -> dict[str, Any]:
     needs = algorithm.needs()
     shared = {name: getattr(algorithm.settings, name, None) for name in algorithm.shared_settings}
     return {**shared, "sequence_length": needs.block, "burn_in": needs.burn_in}
+
+
+def _differing(first: Any, other: Any) -> str:
+    """Return the settings that differ, with both values."""
+    pairs = {f.name: (getattr(first, f.name), getattr(other, f.name, None)) for f in fields(first)}
+    return ", ".join(f"{name}={mine!r} and {its!r}" for name, (mine, its) in pairs.items() if mine != its)

@@ -84,7 +84,8 @@ class TeamReader(Reader):
         if self.one_reward and (gamma != gamma[0]).any():
             raise AgentError(
                 "the agents of a team have one discount, and gamma is "
-                f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them"
+                f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them, "
+                "or give make_agents one gamma="
             )
         in_time, going_on = np.concatenate([each.in_time for each in found]), goes_on(found)
         others = next_others = None
@@ -160,8 +161,9 @@ class TeamReader(Reader):
             told = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
             raise AgentError(
                 f"the players of a team learn from one reward, and theirs differ in environment {envs[b]}: "
-                f'{", ".join(told)}. Give the trainer team_reward="mean" or "sum", or the teams, '
-                'team_reward={"name": [players]}'
+                f'{", ".join(told)}. If they cooperate, give the trainer team_reward="mean" or "sum". Rivals are in '
+                'teams of their own: make_agents(teams="prefix"), or teams={"name": [players]}, and the same teams as '
+                "team_reward="
             )
         return np.where(in_time.any(0), high, 0.0).astype(np.float32)
 

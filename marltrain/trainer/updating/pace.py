@@ -64,7 +64,8 @@ def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Def
     if needs is not None and needs.block and defaults.shared_memory and not seated.all_frozen:
         raise ConfigError(
             f"shared_memory=True, but the agent of {who} has a recurrent network: the rows of other agents hold the "
-            "carries of their own networks. Leave it out, or give the seats one agent (share=True)"
+            "carries of their own networks. Leave it out; one agent in several seats (share=True) learns from all of "
+            "them without it"
         )
     if needs is None or not needs.on_policy or seated.all_frozen:
         return

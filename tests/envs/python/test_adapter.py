@@ -172,7 +172,9 @@ class TextState(Crowd):
 
 
 def test_a_global_state_of_text_is_refused():
-    with pytest.raises(EnvError, match=r"the global state \(env.state\(\)\) has dtype <U32, expected real numbers"):
+    with pytest.raises(
+        EnvError, match=r"global state \(env.state\(\)\) has dtype <U32, expected an array of real numbers"
+    ):
         DummyVectorEnv(TextState, 1, with_state=True)
 
 

@@ -291,12 +291,18 @@ def twice():
         (lambda: made(mt.DQN, half_built()), "model Plain is built in part"),
         (lambda: made(mt.DQN, twice()), "returned the same model twice"),
         (lambda: made(mt.DQN, lambda: 3), "it must make a keras.Model, it made 3"),
-        (lambda: made(mt.DQN, nn.Linear(5, 3)), "network must be a NetworkSpec (MLP(...), CNN(...)), a model of"),
-        (lambda: made(mt.DQN, layers.Dense(3)), "network must be a NetworkSpec (MLP(...), CNN(...)), a model of"),
+        (
+            lambda: made(mt.DQN, nn.Linear(5, 3)),
+            "GRU(...), LSTM(...)), a model of",
+        ),
+        (
+            lambda: made(mt.DQN, layers.Dense(3)),
+            "GRU(...), LSTM(...)), a model of",
+        ),
         (lambda: mt.DQN(VECTOR, spaces.Discrete(3), network=functional()), "a model of backend 'torch'"),
         (
             lambda: mt.DQN(VECTOR, spaces.Discrete(3), network=mt.MLP),
-            "MLP was given as a network: it must make a",
+            "DQN: network is the class MLP: write MLP()",
         ),
         (lambda: made(mt.PPO, functional(), critic_network=functional(2)), "expected a tensor of shape (2, 1)"),
     ],

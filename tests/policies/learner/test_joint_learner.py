@@ -190,7 +190,7 @@ def test_the_networks_of_the_team_are_in_the_file_of_each_agent(tmp_path):
 
 def test_agents_that_do_not_fit_are_refused():
     one, two = agents()[:2]
-    with pytest.raises(AgentError, match=r"qmix team share its networks, .* make them in one call of make_agents"):
+    with pytest.raises(AgentError, match=r"qmix team share its networks, .* ones: mixing_units=\d+ and 5\. Give"):
         JointLearner([one.learner_, agents(mixing_units=5)[1].learner_], [1, 1], [0, 1])
     with pytest.raises(AgentError, match=r"one backend and device, .* 'torch' on cpu, backend 'tensorflow'"):
         JointLearner([one.learner_, agents(backend="tensorflow")[1].learner_], [1, 1], [0, 1])

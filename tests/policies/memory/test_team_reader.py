@@ -124,7 +124,7 @@ def test_different_rewards_are_refused_with_the_players_and_a_remedy():
     steps = [*STEPS[:2], ((0, 1, 2), (2, 2.5, 2), {}, False), STEPS[0]]
     team = reader(played(steps), [[[0], [1], [2]]])
     at(team, [0], [0])
-    with pytest.raises(AgentError, match=r"environment 0: a 2, b 2.5, c 2\. Give the trainer team_reward="):
+    with pytest.raises(AgentError, match=r"environment 0: a 2, b 2.5, c 2\. .* give the trainer team_reward=.* Rivals"):
         at(team, [0, 1], [0, 0])
     own = at(reader(played(steps), [[[0], [1], [2]]], one_reward=False), [1], [0])
     assert own.parts[0].reward.tolist() == [[2], [2.5], [2]] and own.reward.tolist() == [[0]]
