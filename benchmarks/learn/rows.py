@@ -226,7 +226,7 @@ TASKS = (
 )  # fmt: skip
 
 _FORAGING_LARGE = _foraging(
-    callbacks=[GreedySeats(start=2_500_000)], critic_input="agent_specific", share=True, gamma=0.8,
+    callbacks=[GreedySeats(start=2_500_000)], critic_input="agent_specific", share=True, gamma=0.9,
     normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 4_000_000),
 )  # fmt: skip
 _TOGETHER = _spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
