@@ -1,7 +1,7 @@
 """Returns of saved agents in level-based foraging with greedy and with sampled actions, and episodes that stand still.
 
     python -m benchmarks.greedy_play runs/learn/foraging-10x10-mappo/*/last
-    python -m benchmarks.learn foraging-10x10-mappo --seed 100 --trainer 'callbacks=[]' --save runs/sampled/100
+    python -m benchmarks.learn foraging-10x10-mappo --seed 103 --trainer 'callbacks=[]' --save runs/sampled/103
     python -m benchmarks.greedy_play runs/sampled/*
 
 The second command trains without greedy seats. Each row of the table belongs to a folder with agents of foraging

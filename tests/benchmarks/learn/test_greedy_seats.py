@@ -34,7 +34,7 @@ def test_all_explore_before_the_start_and_a_drawn_part_later():
 
 def test_seats_are_drawn_once_a_period_and_depend_on_the_seed_alone():
     found = masks(seed=1)
-    by_period = {}
+    by_period: dict[int, set[tuple[bool, ...]]] = {}
     for steps, mask in found:
         by_period.setdefault(steps // PERIOD, set()).add(mask)
     assert all(len(mask) == 1 for mask in by_period.values())
