@@ -35,7 +35,8 @@ shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap i
 
 Settings are chosen on seeds from {TUNING_SEEDS} on. Those of PPO on CartPole, of PPO on simple_spread and of
 `examples/apples.py` are older than this rule: on which seeds they were chosen is not recorded. In the table, one agent
-plays both players of the image game (`share=True`), which was chosen on seed {TUNING_SEEDS}.
+plays all players (`share=True`) in the image game, in simple_spread with 10M env steps (MAPPO and MADDPG) and in
+foraging 10x10 (MAPPO), which was chosen on seed {TUNING_SEEDS}.
 
 A row is held if its IQM is at least the figure minus 5 % of (figure - random play). The figures are those that RL
 Baselines3 Zoo reports for one tuned model of each row, which is a single run (Hopper: v3). The figures of
