@@ -203,11 +203,12 @@ class Adapter(ABC):
 
 def flat_state(env: Any) -> Array:
     """Return the global state of an environment as a float32 vector."""
-    state = np.asarray(env.state())
+    given = env.state()
+    state = np.asarray(given)
     if state.dtype.kind not in NUMBERS:
         raise EnvError(
             f"the global state (env.state()) has dtype {state.dtype}, expected an array of real numbers, got "
-            f"{shown(env.state())}. An environment without a global state has no method state(), or raises "
+            f"{shown(given)}. An environment without a global state has no method state(), or raises "
             "NotImplementedError"
         )
     return state.astype(np.float32).reshape(-1)
