@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,9 +148,18 @@ def test_rewards_or_discounts_that_differ_are_told(settings, gammas, error):
     said = []
     for callbacks in ([], [Looking()]):
         agents = team(gamma=0.97)
-        for agent, gamma in zip(agents, gammas, strict=False):
-            agent.hyper.gamma = gamma
+        changing = mt.LambdaCallback(
+            on_train_start=partial(set_gammas, agents, gammas)
+        )  # before training, it is refused
         with pytest.raises(AgentError, match=error) as raised:
-            train(SPREAD, agents, callbacks=callbacks, update_freq=5, run_dir=f"run{len(callbacks)}", **settings)
+            train(
+                SPREAD, agents, callbacks=[changing, *callbacks], update_freq=5, run_dir=f"run{len(callbacks)}",
+                **settings,
+            )  # fmt: skip
         said.append(str(raised.value))
     assert said[0] == said[1]
+
+
+def set_gammas(agents, gammas, _):
+    for agent, gamma in zip(agents, gammas, strict=False):
+        agent.hyper.gamma = gamma
