@@ -98,8 +98,8 @@ def check_recurrent(who: str, networks: Definitions, supported: tuple[str, ...],
         if name not in supported:
             raise ConfigError(
                 f"{who}: its network {name!r} cannot be recurrent, got {spec}. Take MLP() or CNN() for it, stacked "
-                "frames (mt.FrameStack), or an algorithm with recurrent networks (ppo, a2c, mappo, maa2c, dqn, c51, "
-                "vdn, qmix, wqmix, sac; docs: Recurrent policies)"
+                "frames (mt.FrameStack), or an algorithm with recurrent networks, such as ppo, dqn, qmix or sac (docs: "
+                "Recurrent policies)"
             )
     lengths = {name: spec.sequence_length for name, spec in recurrent.items()}
     if len(set(lengths.values())) > 1:

@@ -83,6 +83,8 @@ def test_the_network_follows_the_observation_unless_it_is_given():
         mt.DQN(VECTOR, spaces.Discrete(3), network="mlp")
     with pytest.raises(AgentError, match=r"DQN: network is the class MLP: write MLP\(\)"):
         mt.DQN(VECTOR, spaces.Discrete(3), network=mt.MLP)
+    with pytest.raises(AgentError, match=r"was given as a network: it must make a torch\.nn\.Module, it made MLP"):
+        mt.DQN(VECTOR, spaces.Discrete(3), network=lambda: mt.MLP())
 
 
 # A module of one's own ------------------------------------------------------------------------------------------------
