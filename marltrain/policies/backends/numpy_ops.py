@@ -21,7 +21,7 @@ sum, mean, max, argmax = np.ndarray.sum, np.ndarray.mean, np.ndarray.max, np.nda
 concat, stack, cos, sin = np.concatenate, np.stack, np.cos, np.sin
 
 _ZERO = np.float32(0)
-_erf = np.vectorize(math.erf, otypes=[np.float32])
+erf = np.vectorize(math.erf, otypes=[np.float32])
 lgamma = np.vectorize(math.lgamma, otypes=[np.float32])
 
 
@@ -53,7 +53,7 @@ def silu(x: Array) -> Array:
 
 def gelu(x: Array) -> Array:
     """Return x * Phi(x), where Phi is the normal distribution function."""
-    return x * np.float32(0.5) * (np.float32(1) + _erf(x / np.float32(math.sqrt(2))))
+    return x * np.float32(0.5) * (np.float32(1) + erf(x / np.float32(math.sqrt(2))))
 
 
 def softplus(x: Array) -> Array:

@@ -13,12 +13,11 @@ from marltrain.errors import ConfigError, shown
 from marltrain.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling, normal_from, normals
+from marltrain.policies.distributions.normal_mixture import mean_log_slope
 from marltrain.policies.networks import Head
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 """Default bounds of log standard deviations that depend on the observation (Haarnoja et al. 2018, published code)."""
-NODES = 32
-"""Number of nodes of the quadrature for the entropy of a squashed normal distribution."""
 
 
 class Gaussian(Continuous):
@@ -127,8 +126,6 @@ class SquashedGaussian(StateGaussian):
         """Read the bounds from the space; raises SpecError if a dimension is not bounded."""
         super().__init__(space, log_std, log_std_bounds)
         self.check_bounded("a squashed Gaussian")
-        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        self._quadrature = list(zip(nodes.tolist(), (weights / weights.sum()).tolist(), strict=True))
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (action tanh(raw), raw, log-density of the action); gradients flow through the sample."""
@@ -142,15 +139,11 @@ class SquashedGaussian(StateGaussian):
     def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
         """Return (log-density of the action of `raw`, entropy), each [K, B].
 
-        The entropy is that of the normal distribution plus the mean of log(1 - tanh^2), which has no closed form: it is
-        computed by Gauss-Hermite quadrature.
+        The entropy is that of the normal distribution plus the mean of log(1 - tanh^2), see `mean_log_slope`.
         """
         mean, log_std = self.parameters(ops, out)
-        std: Any = ops.exp(log_std)
-        entropy = ops.sum(log_std + 0.5 * (1.0 + math.log(2 * math.pi)), -1)
-        for node, weight in self._quadrature:
-            entropy = entropy + weight * ops.sum(_log_slope(ops, mean + node * std), -1)
-        return self.log_density(ops, out, raw), entropy
+        entropy = log_std + 0.5 * (1.0 + math.log(2 * math.pi)) + mean_log_slope(ops, mean, log_std)
+        return self.log_density(ops, out, raw), ops.sum(entropy, -1)
 
     def log_density(self, ops: Any, out: Any, raw: Any) -> Any:
         """Return the log-density of the action tanh(raw), [K, B]."""

@@ -26,7 +26,7 @@ EXACT: dict[str, Callable[..., np.ndarray]] = {
     "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
     "softplus": lambda x: np.log1p(np.exp(x)),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "lgamma": special.gammaln, "digamma": special.digamma, "cos": np.cos, "sin": np.sin,
+    "lgamma": special.gammaln, "digamma": special.digamma, "erf": special.erf, "cos": np.cos, "sin": np.sin,
 }  # fmt: skip
 ALONG: dict[str, Callable[..., np.ndarray]] = {
     "logsumexp": lambda x, axis: np.log(np.exp(x).sum(axis)),

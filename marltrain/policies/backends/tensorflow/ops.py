@@ -19,7 +19,7 @@ logsumexp, softmax, sigmoid = tf.reduce_logsumexp, tf.nn.softmax, tf.sigmoid
 zeros_like, ones_like, isfinite, unstack = tf.zeros_like, tf.ones_like, tf.math.is_finite, tf.unstack
 sum, mean, max, argmax = tf.reduce_sum, tf.reduce_mean, tf.reduce_max, tf.argmax
 concat, stack, stop_gradient = tf.concat, tf.stack, tf.stop_gradient
-lgamma, digamma, cos, sin = tf.math.lgamma, tf.math.digamma, tf.cos, tf.sin
+lgamma, digamma, erf, cos, sin = tf.math.lgamma, tf.math.digamma, tf.math.erf, tf.cos, tf.sin
 
 
 def gelu(x: Tensor) -> Tensor:
