@@ -75,6 +75,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
+def to_disk(path: str | Path) -> None:
+    """Bring a file and its entry in the folder to the disk; raises SaveError, naming the file, if this fails.
+
+    What a program still buffers is not part of the file: flush it before.
+    """
+    path = Path(path)
+    with writing(path):
+        _flush(path)
+        _flush(path.parent)
+
+
 @contextmanager
 def replacing_folder(path: str | Path) -> Iterator[Path]:
     """Yield an empty temporary folder; at the end it replaces the folder `path`, after an error it is removed.

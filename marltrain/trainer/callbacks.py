@@ -197,6 +197,12 @@ class Callback:
     def on_train_end(self, moment: Moment) -> None:
         """Called at the end of training, also after an error or an interrupt."""
 
+    def sync(self) -> None:
+        """Bring what was written so far to the disk; called before every checkpoint is written.
+
+        A run that is resumed from the checkpoint does not write it again. Nothing by default.
+        """
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the callback for checkpoints, as JSON values.
 
@@ -258,6 +264,15 @@ class CallbackList:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def sync(self) -> None:
+        """Let every callback bring its output to the disk; an exception gains a note that names the callback."""
+        for callback in self.callbacks:
+            try:
+                callback.sync()
+            except Exception as error:
+                error.add_note(f"in {type(callback).__name__}.sync, before a checkpoint")
+                raise
 
     def state(self) -> State:
         """Return the states of all callbacks; raises SaveError, naming callback and key, for a non-JSON value."""
@@ -329,3 +344,4 @@ def _check_callback(callback: Any) -> None:
             )
     for event in EVENTS:
         check_function(f"callbacks: {name}.{event}", getattr(callback, event), "moment")
+    check_function(f"callbacks: {name}.sync", callback.sync)

@@ -153,3 +153,12 @@ def test_state_of_a_callback_is_restored(kept, found):
 def test_state_that_cannot_be_restored_is_refused(kept, said):
     with pytest.raises(SaveError, match=rf"^Keeping\.state_dict\(\) must return JSON values: {said}"):
         CallbackList([Callback(), Keeping(kept)]).state()
+
+
+def test_a_method_sync_that_takes_arguments_is_refused():
+    class Own(Callback):
+        def sync(self, where):  # type: ignore[override]
+            pass
+
+    with pytest.raises(ConfigError, match=r"callbacks: Own.sync is called as callbacks: Own.sync\(\)"):
+        CallbackList([Own()])

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TextIO
 
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError, SaveError
-from marltrain.files import path_of, replacing, writing
+from marltrain.files import path_of, replacing, to_disk, writing
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 
@@ -78,6 +78,12 @@ class ScalarFile(ScalarLogger, ABC):
         if self._file is not None:
             with writing(self._place):
                 self._file.flush()
+
+    def sync(self) -> None:
+        """Flush the file to the disk."""
+        if self._file is not None:
+            self.flush()
+            to_disk(self._place)
 
     def close(self) -> None:
         """Close the file."""

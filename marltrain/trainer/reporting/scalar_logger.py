@@ -28,7 +28,7 @@ from marltrain.trainer.reporting.history import Means
 
 
 class ScalarLogger(Callback):
-    """Computes the scalars of a run and passes them to `write`. Subclasses override open, write, flush and close.
+    """Computes the scalars of a run and passes them to `write`. Subclasses override open, write, flush, sync and close.
 
     every: seconds between two points of training; each is the mean of the values in between. Tests are written at once.
     followers: functions that get the scalars and env steps of every point, after `write`.
@@ -56,6 +56,10 @@ class ScalarLogger(Callback):
 
     def flush(self) -> None:
         """Write what is buffered."""
+
+    def sync(self) -> None:
+        """Write what is buffered before a checkpoint; loggers that write files bring them to the disk."""
+        self.flush()
 
     def close(self) -> None:
         """End logging; it is called even if `open` was not."""

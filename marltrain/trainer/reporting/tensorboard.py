@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from marltrain.errors import SaveError
-from marltrain.files import writing
+from marltrain.files import to_disk, writing
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 
@@ -53,6 +53,11 @@ class EventFile:
         """Flush the buffered records to the operating system."""
         with writing(self.path):
             self._records.flush()
+
+    def sync(self) -> None:
+        """Flush the buffered records to the disk."""
+        self.flush()
+        to_disk(self.path)
 
     def close(self) -> None:
         """Close the file."""
@@ -122,6 +127,11 @@ class TensorBoard(ScalarLogger):
         """Flush the file."""
         if self._file is not None:
             self._file.flush()
+
+    def sync(self) -> None:
+        """Flush the file to the disk."""
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
         """Close the file."""

@@ -35,6 +35,7 @@ def _write(run: Run, checkpoint: Checkpoint, *, best: bool) -> None:
     run.updates.wait()  # not settle: a checkpoint must not change how agents act
     manifest = {**context.manifest, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
     state = state_of(run, memory=checkpoint.settings.memory)
+    context.callbacks.sync()  # after the state: what it takes as written is then on the disk
     path = write(context.folder.whole(), manifest, state, keep=checkpoint.settings.keep)
     run.written_at = counters.env_steps
     run.events.tell("on_checkpoint", path=path)

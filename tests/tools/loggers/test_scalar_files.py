@@ -88,3 +88,19 @@ def test_another_file_is_not_continued(kind, tmp_path):
 def test_wrong_interval_is_refused():
     with pytest.raises(mt.ConfigError, match="CSVLogger: every must be a number of seconds, at least 0, got 'often'"):
         mt.CSVLogger(every="often")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [mt.CSVLogger, mt.JSONLinesLogger])
+def test_sync_brings_the_rows_to_the_disk(kind, tmp_path, monkeypatch):
+    """The rows are in the file when it is flushed to the disk, and its entry in the folder is flushed, too."""
+    flushed: dict[str, str] = {}
+    logger = kind(tmp_path / "scalars")
+    logger.sync()  # before it is open, there is nothing to flush
+    logger.open(moment(tmp_path, 0))
+    logger.write({"a": 0.5}, 0)
+    read = (tmp_path / "scalars").read_text
+    monkeypatch.setattr("marltrain.files._flush", lambda path: flushed.update({path.name: read()}))
+    logger.write({"a": 1.5}, 10)
+    logger.sync()
+    assert list(flushed) == ["scalars", tmp_path.name] and all("1.5" in found for found in flushed.values())
+    logger.close()

@@ -106,3 +106,17 @@ def test_file_is_closed_after_a_write_error(tmp_path, monkeypatch):
         board.on_train_end(moment("on_train_end", 200, 3.0, reason="budget"))
     assert file._records._writer.closed
     board.on_train_end(moment("on_train_end", 200, 3.0, reason="budget"))
+
+
+def test_sync_brings_the_values_to_the_disk(tmp_path, monkeypatch):
+    flushed: list[str] = []
+    logger = TensorBoard(tmp_path)
+    logger.sync()  # before it is open, there is nothing to flush
+    logger.open(moment("on_train_start"))
+    monkeypatch.setattr("marltrain.files._flush", lambda path: flushed.append(path.name))
+    logger.write({"a": 1.5}, 10)
+    assert "a" not in scalars(tmp_path)
+    logger.sync()
+    assert scalars(tmp_path) == {"a": [(10, 1.5)]}
+    assert len(flushed) == 2 and flushed[0].startswith("events.") and flushed[1] == tmp_path.name
+    logger.close()
