@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ def pop_plan(options: dict[str, Any]) -> RunPlan:
     from_file = is_run_file(env)
     if own_env is not None and not from_file:
         raise ConfigError("--env has a meaning only with the file of a run")
-    plan = _read(env, own_env) if from_file else RunPlan(env)
+    plan = _read(env, own_env, given=options) if from_file else RunPlan(env)
     plan = _begun(plan, options)
     add_working_folder(plan.env)
     env_args = {**plan.env_args, **key_values("--env-arg", options.pop("env_arg", []))}
@@ -60,11 +60,11 @@ def _joined(of_file: Sequence[Callback], of_options: Sequence[Callback]) -> tupl
     return (*of_file, *of_options)
 
 
-def _read(path: str, env: str | None) -> RunPlan:
+def _read(path: str, env: str | None, *, given: Collection[str]) -> RunPlan:
     from marltrain.envs.registry import imports_only_known
     from marltrain.tools.run_files.reading import read_plan
 
-    plan = read_plan(path)
+    plan = read_plan(path, given)
     if env is None and not imports_only_known(plan.env):
         raise ConfigError(
             f"{path}: the run's environment is {plan.env!r}. No file may choose what code is run: if you know this "
@@ -82,7 +82,7 @@ def _begun(plan: RunPlan, options: dict[str, Any]) -> RunPlan:
         return plan
     if options.get("tuned", plan.tuned):
         raise ConfigError("--tuned and --settings both give settings to begin with: leave one of them out")
-    known = read_settings(file)
+    known = read_settings(file, options)
     reward = known["trainer"].pop("team_reward", None)
     return replace(
         plan, trainer={**known["trainer"], **plan.trainer}, settings={**known["agents"], **plan.settings},

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,18 +16,24 @@ from typing import Any, ClassVar, TextIO
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError, SaveError
 from marltrain.files import path_of, replacing, to_disk, writing
+from marltrain.policies.agents.agent import Agent
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
+from marltrain.trainer.saving.places import PlaceInRun, check_replaceable
+from marltrain.trainer.settings import TrainerSettings
 
 STEPS, TIME = "env_steps", "time"
 """First columns of every row."""
+_OBJECT = re.compile(rf'\{{"{STEPS}": \d+, "{TIME}": [\d.e+-]+[,}}]'.encode())
+_COLUMNS = re.compile(rf"{STEPS},{TIME}(,|\r?\n)".encode())
+"""How files of these loggers begin."""
 
 
 class ScalarFile(ScalarLogger, ABC):
     """Base class of loggers that append a row to a text file for every point.
 
-    A row holds `env_steps`, `time` (seconds since 1970) and the scalars. A new run replaces the file; a continued run
-    keeps the rows up to its env step, and appends.
+    A row holds `env_steps`, `time` (seconds since 1970) and the scalars. A new run replaces the file of an earlier one;
+    a continued run keeps the rows up to its env step, and appends. Any other file is refused.
     """
 
     described_by = ("path", "every")
@@ -33,12 +41,17 @@ class ScalarFile(ScalarLogger, ABC):
     """Name of the file in the run's folder."""
 
     @checked_arguments
-    def __init__(self, path: str | Path | None = None, *, every: float = 1.0) -> None:
+    def __init__(self, path: str | Path | PlaceInRun | None = None, *, every: float = 1.0) -> None:
         """Take the path of the file; None: `name` in the run's folder.  every: see `ScalarLogger`."""
         super().__init__(every=every)
-        self.path = None if path is None else path_of(path, "path", ConfigError)
+        self.path = path if path is None or isinstance(path, PlaceInRun) else path_of(path, "path", ConfigError)
         self._file: TextIO | None = None
         self._place = Path()  # of the running run
+
+    @staticmethod
+    @abstractmethod
+    def is_ours(head: bytes) -> bool:
+        """Return whether a file that begins with these bytes is one of this class."""
 
     @abstractmethod
     def rows(self, file: TextIO) -> list[dict[str, Any]]:
@@ -52,9 +65,16 @@ class ScalarFile(ScalarLogger, ABC):
     def append(self, row: dict[str, Any]) -> None:
         """Write a row into the open file."""
 
+    def prepare(self, settings: TrainerSettings, players: Mapping[str, Agent]) -> None:
+        """Check that the file may be replaced, before the run has a folder; see `Callback`."""
+        if isinstance(self.path, Path):
+            self._check(self.path)
+
     def open(self, moment: Moment) -> None:
-        """Create the file, or keep the rows of the run so far."""
-        self._place = moment.run_dir / self.name if self.path is None else self.path
+        """Create the file, or keep the rows of the run so far; raises ConfigError for a file that is not ours."""
+        path = PlaceInRun(self.name) if self.path is None else self.path
+        self._place = path.within(moment.run_dir) if isinstance(path, PlaceInRun) else path
+        self._check(self._place)
         with writing(self._place):
             self._place.parent.mkdir(parents=True, exist_ok=True)
         self.restart(self._rows_until(moment.env_steps) if moment.env_steps and self._place.exists() else [])
@@ -92,6 +112,14 @@ class ScalarFile(ScalarLogger, ABC):
             with writing(self._place):
                 file.close()
 
+    def _check(self, place: Path) -> None:
+        """Raise ConfigError for a file that is not ours, and for one that another logger is writing."""
+        check_replaceable(place, f"a file of {type(self).__name__}", self.is_ours)
+        others = [other for other in _LOGGERS if other is not self and other._file is not None]
+        if any(other._place.resolve() == place.resolve() for other in others):
+            raise ConfigError(f"{place}: another logger of this process is writing this file: give each its own path")
+        _LOGGERS.add(self)
+
     def _rows_until(self, env_steps: int) -> list[dict[str, Any]]:
         """Return the rows of the file up to an env step; a last line without its end does not count."""
         try:
@@ -102,14 +130,24 @@ class ScalarFile(ScalarLogger, ABC):
                             f"{error}. Move it away, or give another path") from error  # fmt: skip
 
 
+_LOGGERS: weakref.WeakSet[ScalarFile] = weakref.WeakSet()
+"""Loggers of this process that may have an open file."""
+
+
 class JSONLinesLogger(ScalarFile):
     """Writes the scalars of a run as JSON lines, one object for each point: `scalars.jsonl` in the run's folder.
 
-    path: another file.  every: seconds between two points of training.
+    path: another file; an existing one that is not of this logger is refused.
+    every: seconds between two points of training.
     Numbers that are not finite are written as null.
     """
 
     name = "scalars.jsonl"
+
+    @staticmethod
+    def is_ours(head: bytes) -> bool:
+        """Return whether the first line is an object that begins with `env_steps` and `time`."""
+        return _OBJECT.match(head) is not None
 
     def rows(self, file: TextIO) -> list[dict[str, Any]]:
         """Return the rows of an open file."""
@@ -128,14 +166,20 @@ class JSONLinesLogger(ScalarFile):
 class CSVLogger(ScalarFile):
     """Writes the scalars of a run as a table of comma-separated values: `scalars.csv` in the run's folder.
 
-    path: another file.  every: seconds between two points of training.
+    path: another file; an existing one that is not of this logger is refused.
+    every: seconds between two points of training.
     A cell without a value is empty. A scalar that appears later adds a column; the file is then written anew.
     """
 
     name = "scalars.csv"
 
+    @staticmethod
+    def is_ours(head: bytes) -> bool:
+        """Return whether the first columns are `env_steps` and `time`."""
+        return _COLUMNS.match(head) is not None
+
     @checked_arguments
-    def __init__(self, path: str | Path | None = None, *, every: float = 1.0) -> None:
+    def __init__(self, path: str | Path | PlaceInRun | None = None, *, every: float = 1.0) -> None:
         """See the class."""
         super().__init__(path, every=every)
         self._columns: list[str] = []

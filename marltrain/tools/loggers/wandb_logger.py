@@ -10,6 +10,7 @@ from typing import Any
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError
 from marltrain.tools.loggers.run_logger import FINISHED, PICTURE, TABLES, RunLogger, imported
+from marltrain.trainer.saving.places import PlaceInRun
 
 MODES = ("online", "offline", "disabled")
 STEPS = "env_steps"
@@ -41,7 +42,7 @@ class WandbLogger(RunLogger):
         group: str | None = None,
         tags: Sequence[str] = (),
         mode: str | None = None,
-        folder: str | Path | None = None,
+        folder: str | Path | PlaceInRun | None = None,
         every: float = 1.0,
         files: bool = True,
     ) -> None:
@@ -51,16 +52,19 @@ class WandbLogger(RunLogger):
             raise ConfigError(f"WandbLogger: mode must be None or one of {', '.join(MODES)}, got {mode!r}")
         self.project, self.entity, self.group, self.mode = project, entity, group, mode
         self.tags = tuple(tags)
-        self.name, self.folder = name, None if folder is None else Path(folder)
+        self.name, self.folder = name, Path(folder) if isinstance(folder, str) else folder
         self._wandb = imported("wandb", "WandbLogger", "wandb")
         self._run: Any = None
 
     def begin(self, folder: Path, config: Mapping[str, Any], run_id: str | None) -> str:
         """Begin or continue a run."""
         run_id = run_id or secrets.token_hex(4)
+        place = self.folder.within(folder) if isinstance(self.folder, PlaceInRun) else self.folder or folder
+        if isinstance(self.folder, PlaceInRun):
+            place.mkdir(parents=True, exist_ok=True)
         self._run = self._wandb.init(
             project=self.project, entity=self.entity, group=self.group, tags=list(self.tags) or None, mode=self.mode,
-            id=run_id, name=self.name or folder.name, dir=str(self.folder or folder), resume="allow",
+            id=run_id, name=self.name or folder.name, dir=str(place), resume="allow",
             reinit="create_new",
         )  # fmt: skip
         self._run.config.update(dict(config), allow_val_change=True)

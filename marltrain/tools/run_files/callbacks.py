@@ -13,6 +13,7 @@ from marltrain.tools.finding.range_test import LearningRateRangeTest
 from marltrain.tools.loggers.mlflow_logger import MLflowLogger
 from marltrain.tools.loggers.scalar_files import CSVLogger, JSONLinesLogger
 from marltrain.tools.loggers.wandb_logger import WandbLogger
+from marltrain.tools.run_files.limits import PLACES, check_places, with_places
 from marltrain.trainer.adapting.adapt import Adapt
 from marltrain.trainer.adapting.early_stopping import EarlyStopping
 from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau
@@ -30,7 +31,10 @@ SERVICES = (MLflowLogger.__name__, WandbLogger.__name__)
 
 
 def make_callback(arguments: Mapping[str, Any]) -> Callback:
-    """Make a callback from its arguments and its class's name as `type`; raises ConfigError if they are wrong."""
+    """Make a callback from its arguments in a file and its class's name as `type`; raises ConfigError for wrong ones.
+
+    Places of files are in the run's folder, see `PlaceInRun`.
+    """
     kind = arguments.get("type")
     if kind not in CALLBACKS:
         raise ConfigError(
@@ -41,7 +45,8 @@ def make_callback(arguments: Mapping[str, Any]) -> Callback:
         if name != "type" and name not in known:
             raise ConfigError(f"{kind} has no argument {name!r}.{did_you_mean(name, known)}")
     _check_env(arguments)
-    made: Callback = CALLBACKS[kind](**{name: value for name, value in arguments.items() if name != "type"})
+    own = with_places(str(kind), {name: value for name, value in arguments.items() if name != "type"})
+    made: Callback = CALLBACKS[kind](**own)
     return made
 
 
@@ -60,6 +65,7 @@ def arguments_of(callback: Callback) -> dict[str, Any]:
     if CALLBACKS.get(name) is not type(callback):
         raise ConfigError(f"no file can hold the callback {name}: give it in Python. Files hold {', '.join(CALLBACKS)}")
     _check_env(given)
+    check_places(name, given, getattr(callback, PLACES.get(name, ""), None))
     parameters = inspect.signature(CALLBACKS[name]).parameters
     return {key: value for key, value in given.items() if key == "type" or value != parameters[key].default}
 

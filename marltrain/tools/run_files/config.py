@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.tools.run_files.callbacks import CALLBACKS, SERVICES, imports_nothing, make_callback
+from marltrain.tools.run_files.limits import without_options
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
 from marltrain.tools.run_files.sharing import by_agent
 from marltrain.trainer.reporting.run_config import PLACES
@@ -23,21 +24,22 @@ from marltrain.trainer.settings import TrainerSettings
 SCHEDULE = {"kind", "start", "stop", "steps"}
 
 
-def plan_of_config(file: Path) -> RunPlan:
+def plan_of_config(file: Path, given: Collection[str] = ()) -> RunPlan:
     """Return the plan that makes the run of a config.json again; raises SaveError for another file.
 
+    given: names of the trainer's settings that options give, see `limits.without_options`.
     Raises ConfigError for a run that holds code of the user's own, such as a function, a model or an agent class.
     """
     config = read_json(file)
     try:
-        return _plan(file, config)
+        return _plan(file, config, given)
     except MarlTrainError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SaveError(f"{file}: does not describe a run: {error_text(error)}") from error
 
 
-def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
+def _plan(file: Path, config: Mapping[str, Any], given: Collection[str]) -> RunPlan:
     players = {
         seat["player"]: PlayerPlan(*_agent(file, seat["player"], seat["agent"]), bool(seat["learns"]), seat["explores"])
         for seat in config["seats"]
@@ -57,7 +59,7 @@ def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
         )
     plan = RunPlan(
         config["env"], config["env_args"], players=players, share=shared,
-        trainer={**_trainer(config["trainer"], config["given"]), "seed": config["seed"]},
+        trainer={**_trainer(file, config, given), "seed": config["seed"]},
         backend=next(iter(places), None),
         identify=any("identity" in agent for agent in agents), team_reward=reward,
         callbacks=_callbacks(file, config.get("callbacks", [])),
@@ -65,9 +67,13 @@ def _plan(file: Path, config: Mapping[str, Any]) -> RunPlan:
     return plan.joined() if not shared or len(set(held)) == 1 else replace(plan, players=by_agent(players, held))
 
 
-def _trainer(values: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+def _trainer(file: Path, config: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Return the arguments of the trainer, without defaults that other values replace."""
-    names = {f.name for f in fields(TrainerSettings)} & set(given) - {"seed"}
+    try:
+        values = without_options(config["trainer"], given)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    names = {f.name for f in fields(TrainerSettings)} & set(config["given"]) - {"seed"}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name in names}
 
 

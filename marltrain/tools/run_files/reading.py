@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from marltrain.json_files import JSON_LIMIT
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.tools.run_files.callbacks import make_callback
 from marltrain.tools.run_files.config import plan_of_config
+from marltrain.tools.run_files.limits import BY_OPTION, check_run_dir, without_options
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
 from marltrain.tools.run_files.values import parse_value
 from marltrain.trainer.settings import TrainerSettings
@@ -71,20 +72,22 @@ def _assigns(line: str, key: str) -> bool:
     return re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line) is not None
 
 
-def read_plan(path: str | Path) -> RunPlan:
+def read_plan(path: str | Path, given: Collection[str] = ()) -> RunPlan:
     """Return the plan in a TOML file, or of a run's config.json.
 
+    given: names of the trainer's settings, and "run_dir", that options give in place of the file; see `limits`.
     Raises ConfigError, naming file, line and table, for unknown keys and wrong values; SaveError for a missing file.
     """
     file = path_of(path)
     if file.suffix == JSON:
-        return plan_of_config(file)
-    return _plan(*_opened(file))
+        return plan_of_config(file, given)
+    return _plan(*_opened(file), given)
 
 
-def read_settings(path: str | Path) -> dict[str, dict[str, Any]]:
+def read_settings(path: str | Path, given: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """Return the settings that `write_settings` wrote: {"trainer": {...}, "agents": {...}}.
 
+    given: as for `read_plan`.
     Raises ConfigError, naming file, line and table, for a missing table, an unknown one, and unknown settings of the
     trainer; those of the agents are checked when they are made. Raises SaveError for a missing file.
     """
@@ -94,8 +97,7 @@ def read_settings(path: str | Path) -> dict[str, dict[str, Any]]:
             raise source.error("", key, f"there is no table {key!r} in a file of settings.")
     if not {"trainer", "agents"} <= set(found):
         raise ConfigError(f"{path}: a file of settings has the tables [trainer] and [agents], got {', '.join(found)}")
-    trainer = _values(source, found, "trainer")
-    _check_keys(source, "trainer", trainer, (*OF_TRAINER, "team_reward"))
+    trainer = _trainer(source, found, given, (*OF_TRAINER, "team_reward"))
     return {"trainer": trainer, "agents": _values(source, found, "agents")}
 
 
@@ -110,7 +112,7 @@ def _opened(file: Path) -> tuple[_Source, dict[str, Any]]:
         raise ConfigError(f"{file}: not TOML: {error}") from error
 
 
-def _plan(source: _Source, found: Mapping[str, Any]) -> RunPlan:
+def _plan(source: _Source, found: Mapping[str, Any], given: Collection[str]) -> RunPlan:
     known = (*TEXTS, *FLAGS, *TABLES)
     for key, value in found.items():
         if key not in known:
@@ -131,16 +133,31 @@ def _plan(source: _Source, found: Mapping[str, Any]) -> RunPlan:
     algos = [found["algo"]] if "algo" in found else [plan.algo for plan in players.values()]
     for algo in algos:
         _check_algo(source, "", algo)
-    trainer, settings = _values(source, found, "trainer"), _values(source, found, "agents")
-    _check_keys(source, "trainer", trainer, OF_TRAINER)
+    trainer, settings = _trainer(source, found, given, OF_TRAINER), _values(source, found, "agents")
     for algo in algos:
         _check_keys(source, "agents", settings, settings_of(algo))
+    if "run_dir" in found and "run_dir" not in given:
+        try:
+            check_run_dir(found["run_dir"])
+        except ConfigError as error:
+            raise source.error("", "run_dir", str(error)) from error
     own: Any = {name: found[name] for name in (*TEXTS, *FLAGS) if name in found}
     own |= {name: found[name] for name in ("teams", "team_reward") if name in found}
     return RunPlan(
         **own, env_args=_values(source, found, "env_args"), players=players, settings=settings, trainer=trainer,
         callbacks=_callbacks(source, found.get("callbacks", [])),
     )  # fmt: skip
+
+
+def _trainer(source: _Source, found: Mapping[str, Any], given: Collection[str], known: Iterable[str]) -> dict[str, Any]:
+    """Return the table [trainer], without the settings that only options give."""
+    trainer = _values(source, found, "trainer")
+    _check_keys(source, "trainer", trainer, known)
+    try:
+        return without_options(trainer, given)
+    except ConfigError as error:
+        key = next(name for name in BY_OPTION if str(error).startswith(f"{name} is "))
+        raise source.error("trainer", key, str(error)) from error
 
 
 def settings_of(algo: str) -> list[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from marltrain.errors import ConfigError
 from marltrain.files import path_of, replacing
 from marltrain.tools.run_files.callbacks import arguments_of
+from marltrain.tools.run_files.limits import BY_OPTION, options_of, without_options
 from marltrain.tools.run_files.plan import RunPlan
 from marltrain.tools.run_files.values import as_text
+from marltrain.trainer.saving.places import refusal_of
 
 FLAGS = ("share", "identify", "self_play", "tuned")
 BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -20,13 +23,21 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(plan: RunPlan) -> str:
-    """Return a plan as the text of a file that `read_plan` reads; raises ConfigError for what no file can hold."""
+    """Return a plan as the text of a file that `read_plan` reads; raises ConfigError for what no file can hold.
+
+    What only options give, such as the address of a cluster, is a comment with these options.
+    """
     top: dict[str, Any] = {"env": plan.env}
+    options = options_of(plan.trainer, plan.run_dir)
+    if plan.run_dir is not None and refusal_of(plan.run_dir):
+        plan = replace(plan, run_dir=None)
     top |= {name: value for name in ("algo", "backend", "weights", "run_dir") if (value := getattr(plan, name))}
     top |= {name: True for name in FLAGS if getattr(plan, name)}
     top |= {name: value for name in ("teams", "team_reward") if (value := getattr(plan, name)) is not None}
-    lines = [f"{name} = {_toml(as_text(value, name))}" for name, value in top.items()]
-    for name, table in (("env_args", plan.env_args), ("trainer", plan.trainer), ("agents", plan.settings)):
+    lines = [_comment(options)] if options else []
+    lines += [f"{name} = {_toml(as_text(value, name))}" for name, value in top.items()]
+    trainer = without_options(plan.trainer, BY_OPTION)
+    for name, table in (("env_args", plan.env_args), ("trainer", trainer), ("agents", plan.settings)):
         lines += _table(name, table)
     for player, own in plan.players.items():
         extra = {"algo": own.algo, **({} if own.learns is None else {"learns": own.learns})}
@@ -40,15 +51,23 @@ def to_toml(plan: RunPlan) -> str:
 def write_settings(path: str | Path, tables: Mapping[str, Mapping[str, Any]], *, comment: str = "") -> Path:
     """Write tables of settings, by name, into a file that `read_settings` reads; return its path.
 
-    comment: lines at the beginning of the file.  Raises ConfigError for a value that no file can hold.
+    comment: lines at the beginning of the file.  What only options give is a comment, too, see `to_toml`.
+    Raises ConfigError for a value that no file can hold.
     """
     path = path_of(path, "the file of settings", ConfigError)
     lines = [f"# {line}" for line in comment.splitlines()]
-    for name, table in tables.items():
+    if options := options_of(tables.get("trainer", {})):
+        lines.append(_comment(options))
+    for name, given in tables.items():
+        table = without_options(given, BY_OPTION) if name == "trainer" else given
         lines += _table(name, table) or ["", f"[{name}]"]
     with replacing(path) as beside:
         Path(beside).write_text("\n".join(lines).lstrip("\n") + "\n", encoding="utf-8")
     return Path(path)
+
+
+def _comment(options: str) -> str:
+    return f"# no file holds these options, give them again: {options}"
 
 
 def _table(name: str, table: Mapping[str, Any], *, array: bool = False) -> list[str]:

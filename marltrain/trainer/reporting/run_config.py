@@ -23,6 +23,7 @@ from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.reporting.functions import described_function
+from marltrain.trainer.saving.places import PlaceInRun
 from marltrain.trainer.settings import Default
 from marltrain.trainer.setup import TrainerSetup
 
@@ -122,7 +123,7 @@ def described_callback(callback: Callback) -> dict[str, Any]:
     own = asdict(settings) if is_dataclass(type(settings)) else {}
     for name in callback.described_by:
         value = getattr(callback, name)
-        own[name] = str(value) if isinstance(value, Path) else value
+        own[name] = str(value) if isinstance(value, Path | PlaceInRun) else value
     return {"type": type(callback).__name__, **own, **({} if players is None else {"players": players})}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from marltrain.errors import ConfigError, SaveError, shown, warn
 from marltrain.files import path_of
+from marltrain.trainer.saving.places import check_folder
 
 fcntl: ModuleType | None
 try:
@@ -153,7 +154,8 @@ def default_name(env: str) -> str:
 def new_folder(wanted: Path, *, fresh: bool = False) -> RunFolder:
     """Create and lock the folder of a new run: `wanted`, or `wanted` with "-2", "-3", ... if it holds a run.
 
-    fresh: do not use an existing folder.  Raises ConfigError if no folder can be created.
+    fresh: do not use an existing folder.
+    Raises ConfigError if no folder can be created, and for a folder without a run whose files the run would replace.
     """
     for number in range(1, MOST):
         path = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
@@ -166,7 +168,7 @@ def new_folder(wanted: Path, *, fresh: bool = False) -> RunFolder:
             warn(f"{error}: the new run gets another folder")
             continue
         if not _holds_run(path):
-            return folder
+            return _checked(folder)
         folder.release()
     raise ConfigError(f"{wanted} and {MOST - 1} folders like it already hold runs: give another run_dir")
 
@@ -187,6 +189,16 @@ def _make(path: Path) -> bool:
     except OSError as error:
         raise ConfigError(f"run_dir {str(path)!r} cannot be made: {error.strerror}") from error
     return True
+
+
+def _checked(folder: RunFolder) -> RunFolder:
+    """Return the folder of a new run; raises ConfigError, and releases it, if the run would replace other files."""
+    try:
+        check_folder(folder.path)
+    except ConfigError:
+        folder.release()
+        raise
+    return folder
 
 
 def _holds_run(path: Path) -> bool:

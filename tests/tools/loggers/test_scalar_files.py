@@ -10,6 +10,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.saving.places import PlaceInRun
 from tests.trainer.running import ppo, trainer
 
 
@@ -77,12 +78,95 @@ def test_json_lines_are_strict_json_and_a_new_run_begins_a_new_file(tmp_path):
     assert row["test/metric"] is None and row["env_steps"] == 0
 
 
-@pytest.mark.parametrize("kind", [mt.CSVLogger, mt.JSONLinesLogger])
-def test_another_file_is_not_continued(kind, tmp_path):
-    (tmp_path / "notes.txt").write_text("some notes\nof mine\n")
-    with pytest.raises(mt.SaveError, match=r"notes\.txt: cannot be continued"):
-        kind(tmp_path / "notes.txt").open(moment(tmp_path, 30))
-    assert (tmp_path / "notes.txt").read_text() == "some notes\nof mine\n"
+KINDS = pytest.mark.parametrize("kind", [mt.CSVLogger, mt.JSONLinesLogger])
+OURS = {"CSVLogger": "env_steps,time\n10,1.0\n", "JSONLinesLogger": '{"env_steps": 10, "time": 1.0}\n'}
+FOREIGN = {
+    "text": "some notes\nof mine\n",
+    "table": "time,env_steps\n1.0,10\n",
+    "longer name": "env_steps,timer\n10,1.0\n",
+    "object": '{"time": 1.0, "env_steps": 10}\n',
+    "list": "[1]\n",
+    "bytes": "\0\1\2",
+    "line": "\n",
+}
+
+
+@KINDS
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("env_steps", [0, 30])
+def test_a_file_of_somebody_else_is_refused(kind, name, env_steps, tmp_path):
+    (tmp_path / "notes.txt").write_text(FOREIGN[name])
+    with pytest.raises(mt.ConfigError, match=rf"notes\.txt exists and is not a file of {kind.__name__}"):
+        kind(tmp_path / "notes.txt").open(moment(tmp_path, env_steps))
+    assert (tmp_path / "notes.txt").read_text() == FOREIGN[name]
+
+
+@KINDS
+def test_the_file_of_the_other_logger_is_refused(kind, tmp_path):
+    (other,) = set(OURS) - {kind.__name__}
+    (tmp_path / "log").write_text(OURS[other])
+    with pytest.raises(mt.ConfigError, match="exists and is not"):
+        kind(tmp_path / "log").open(moment(tmp_path, 0))
+
+
+@KINDS
+def test_a_damaged_file_of_ours_is_not_continued(kind, tmp_path):
+    (tmp_path / "log").write_text(OURS[kind.__name__] + "text,{\n")
+    with pytest.raises(mt.SaveError, match=r"log: cannot be continued"):
+        kind(tmp_path / "log").open(moment(tmp_path, 30))
+
+
+@KINDS
+def test_our_own_file_is_replaced_by_a_new_run_and_continued_by_the_same(kind, tmp_path):
+    for env_steps, expected in ((20, [10, 30]), (0, [30])):
+        (tmp_path / "log").write_text(OURS[kind.__name__])
+        logger = kind(tmp_path / "log")
+        logger.open(moment(tmp_path, env_steps))
+        logger.write({"a": 1.0}, 30)
+        logger.close()
+        rows = pd.read_csv(tmp_path / "log") if kind is mt.CSVLogger else pd.DataFrame(rows_of(tmp_path / "log"))
+        assert rows["env_steps"].tolist() == expected
+
+
+@pytest.mark.parametrize("place", ["notes.txt", None])
+def test_a_refused_file_ends_the_call_before_the_run_has_a_folder(place, tmp_path):
+    """By the path in the call, and by the default place in a folder that the user gives."""
+    run = tmp_path / "run"
+    if place is None:
+        run.mkdir()
+    taken = tmp_path / "notes.txt" if place else run / "metrics.png"
+    taken.write_text("mine")
+    made = trainer(callbacks=[mt.CSVLogger(place)], steps_per_train=12)
+    with pytest.raises(mt.ConfigError, match=taken.name):
+        made.train(ppo(), [1, 1], plot=False)
+    assert taken.read_text() == "mine" and not (run / "config.json").exists() and not (run / "run.lock").exists()
+
+
+def test_a_foreign_file_at_the_default_place_is_kept(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "scalars.csv").write_text("mine")
+    with pytest.raises(mt.ConfigError, match=r"scalars\.csv exists and is not"):
+        trainer(callbacks=[mt.CSVLogger()], steps_per_train=12).train(ppo(), [1, 1], plot=False)
+    assert (tmp_path / "run" / "scalars.csv").read_text() == "mine"
+
+
+def test_two_loggers_do_not_write_the_same_file(tmp_path):
+    first, second = mt.CSVLogger(), mt.CSVLogger(tmp_path / "scalars.csv")
+    first.open(moment(tmp_path, 0))
+    with pytest.raises(mt.ConfigError, match="another logger of this process is writing this file"):
+        second.open(moment(tmp_path, 0))
+    first.close()
+    second.open(moment(tmp_path, 0))
+    second.close()
+
+
+def test_a_link_in_the_run_leads_to_no_other_folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "run" / "tables").symlink_to(tmp_path / "outside")
+    with pytest.raises(mt.SaveError, match="leads out of the folder"):
+        mt.CSVLogger(PlaceInRun("tables/x.csv")).open(moment(tmp_path / "run", 0))
+    assert not list((tmp_path / "outside").iterdir())
 
 
 def test_wrong_interval_is_refused():

@@ -22,7 +22,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "Film": {"env": "gymnasium/CartPole-v1", "env_args": {"max_episode_steps": 9}, "every": 2, "suffix": ".mp4"},
     "JSONLinesLogger": {"every": 0.5},
     "LearningRateRangeTest": {"high": 0.5, "stop_at": None, "players": ("wolf_*",)},
-    "MLflowLogger": {"experiment": "games", "uri": "sqlite:///mlflow.db", "files": False},
+    "MLflowLogger": {"experiment": "games", "files": False},
     "ReduceOnPlateau": {"players": ("wolf_*", "hare"), "factor": 0.3},
     "WandbLogger": {"project": "games", "tags": ("a", "b"), "mode": "offline", "folder": "elsewhere"},
 }
@@ -36,9 +36,8 @@ def _services(monkeypatch):
 
 def test_every_callback_with_its_arguments_becomes_a_file_and_back(tmp_path):
     assert set(GIVEN) == set(CALLBACKS)
-    made = [CALLBACKS[kind](**arguments) for kind, arguments in GIVEN.items()]
     given = {kind: {"type": kind, **own} for kind, own in GIVEN.items()}
-    given["CSVLogger"]["path"] = str(tmp_path / "tables" / "mine.csv")  # the working folder of a test is its own
+    made = [make_callback(arguments) for arguments in given.values()]
     assert [arguments_of(callback) for callback in made] == list(given.values())
     (tmp_path / "run.toml").write_text(to_toml(RunPlan("gymnasium/CartPole-v1", algo="ppo", callbacks=made)))
     again = read_plan(tmp_path / "run.toml").callbacks
@@ -61,6 +60,15 @@ def test_a_file_chooses_no_code():
         make_callback({"type": "Film", "env": "mine:Env"})
     with pytest.raises(mt.ConfigError, match="No file may choose what code is run"):
         arguments_of(mt.Film(object()))
+
+
+def test_a_file_holds_no_place_outside_of_the_run(tmp_path):
+    for callback in (mt.CSVLogger("mine.csv"), mt.WandbLogger(folder="w"), mt.MLflowLogger(uri="sqlite:///mlflow.db")):
+        with pytest.raises(mt.ConfigError, match=f"no file can hold the place of {type(callback).__name__}"):
+            arguments_of(callback)
+    for kind, name, value in (("WandbLogger", "folder", "/tmp"), ("MLflowLogger", "uri", "http://10.0.0.7")):
+        with pytest.raises(mt.ConfigError, match=f"{kind}: '{name}'"):
+            make_callback({"type": kind, name: value})
 
 
 def test_a_config_makes_no_logger_of_a_service_and_names_no_place(tmp_path):
