@@ -67,18 +67,17 @@ def within(what: str, values: Array, low: Any, high: Any, where: Array | None = 
     return values
 
 
-def actions(what: str, values: Array, space: Space[Any], where: Array) -> None:
+def actions(what: str, values: Array, space: Space[Any]) -> None:
     """Raise SaveError, naming the entry, for an action that is not in the space.
 
-    values: actions as the streams store them (indices from 0, or flat numbers), over the axes of `where`.
-    where: actions to check, [...] bool.
+    values: actions as the streams store them (indices from 0, or flat numbers), [...] or [..., D].
     """
     if isinstance(space, spaces.Discrete):
-        within(what, values, 0, int(space.n) - 1, where)
+        within(what, values, 0, int(space.n) - 1)
     elif isinstance(space, spaces.MultiDiscrete):
-        within(what, values, 0, space.nvec.reshape(-1) - 1, where)
+        within(what, values, 0, space.nvec.reshape(-1) - 1)
     else:
-        finite(what, values, where)
+        finite(what, values)
 
 
 def _refuse(what: str, values: Array, fits: Array, where: Array | None, allowed: str | tuple[Any, Any]) -> None:

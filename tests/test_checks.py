@@ -22,15 +22,9 @@ def test_what_fits_is_given_back():
         (lambda: finite("it", np.array(np.inf)), "it must be a finite number, got inf"),
         (lambda: within("it", np.array([[0, 1], [5, 6]]), 0, [4, 7]), r"it\[1, 0\] must be from 0 to 4, got 5"),
         (lambda: within("it", np.array([np.nan]), -np.inf, np.inf), r"it\[0\] must be from -inf to inf, got nan"),
-        (lambda: actions("it", np.array([2, 3]), spaces.Discrete(3, start=5), np.ones(2, bool)), r"it\[1\] .* 0 to 2"),
-        (
-            lambda: actions("it", np.array([[1, 2]]), spaces.MultiDiscrete([2, 2]), np.ones(1, bool)),
-            r"\[0, 1\].* 0 to 1",
-        ),
-        (
-            lambda: actions("it", np.array([[np.nan]]), spaces.Box(-1, 1, (1,)), np.ones(1, bool)),
-            r"it\[0, 0\] must be a",
-        ),
+        (lambda: actions("it", np.array([2, 3]), spaces.Discrete(3, start=5)), r"it\[1\] .* 0 to 2"),
+        (lambda: actions("it", np.array([[1, 2]]), spaces.MultiDiscrete([2, 2])), r"\[0, 1\].* 0 to 1"),
+        (lambda: actions("it", np.array([[np.nan]]), spaces.Box(-1, 1, (1,))), r"it\[0, 0\] must be a"),
     ],
 )
 def test_what_does_not_is_named(check, message):
@@ -42,7 +36,6 @@ def test_what_nobody_reads_may_be_anything():
     where = np.array([True, False])
     finite("it", np.array([[0.0, 1.0], [np.nan, np.inf]]), where)
     within("it", np.array([1, 99]), 0, 2, where)
-    actions("it", np.array([1, -7]), spaces.Discrete(2), where)
 
 
 def test_a_value_of_another_type_is_told():

@@ -32,42 +32,14 @@ import marltrain as mt
 from marltrain import files
 from marltrain.errors import AgentError, ConfigError, SaveError
 from marltrain.trainer.saving.checkpoint import ARRAYS, FILES, FOLDER, MANIFEST, MEMORY, VALUES, find
+from tests.whole.forged_kinds import KINDS
 from tests.whole.forgeries import altered
-from tests.whole.resuming import CASES, Case, dqn, ppo
+from tests.whole.resuming import Case
 
 LIMIT = 120.0
 """Seconds after which a run counts as hanging: it takes a fraction of one where nothing else runs."""
 SHORT = 60
 """Env steps that a resumed run plays."""
-POLE, SPREAD = "marltrain/CartPole-v1", "marltrain/simple_spread_v3"
-FOUR, LEDUC = "marltrain/connect_four_v3", "marltrain/leduc_poker_v1"
-FAST: dict[str, Any] = {"jit_compile": True}
-OFTEN = {"n_step": 1, "batch_size": 2, "learning_starts": 0, "update_per_step": 1.0}
-"""So that updates fall into compiled calls: single steps, and few rows of many."""
-
-
-def _native(env: str, kind: Any, learning: tuple[int, ...], **more: Any) -> Case:
-    return Case(env, lambda: kind(env, **more), learning=learning, settings={"update_freq": 6}, at=150)
-
-
-KINDS: dict[str, Case] = {
-    **{name: CASES[name] for name in (
-        "ppo", "dqn", "ppo by turns", "dqn by turns", "ragged", "mixed", "line-up", "boxes and pictures", "frames",
-        "frames on-policy", "agent of one's own", "dqn shares memory", "gymnasium", "masks change", "custom",
-        "tianshou",
-    )},
-    "compiled dqn": _native(POLE, dqn, (1,), **FAST, **OFTEN),
-    "compiled dqn of three": _native(SPREAD, dqn, (1, 1, 1), **FAST, **OFTEN),
-    "compiled ppo": _native(POLE, ppo, (1,), **FAST),
-    "compiled ppo of three": _native(SPREAD, ppo, (1, 1, 1), **FAST),
-    "compiled ppo by turns": _native(FOUR, ppo, (1, 1), **FAST),
-    "compiled dqn by turns": _native(LEDUC, dqn, (1, 1), **FAST, **OFTEN),
-    "n-step by turns": _native(FOUR, dqn, (1, 1)),
-    "progress": Case("gymnasium/CartPole-v1", lambda: ppo("gymnasium/CartPole-v1"), learning=(1,),
-                   settings={"progress": True, "num_train_envs": 4}, at=160),
-    "overlap": Case(POLE, lambda: dqn(POLE), learning=(1,), settings={"collect": "overlap"}),
-    "tensorflow": CASES["tensorflow"],
-}  # fmt: skip
 FORKS_COLD = ("tensorflow",)
 """What has threads once it computes, and is not forked from then on: each process begins with it, which takes long.
 

@@ -43,6 +43,7 @@ def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Arr
     """Return the saved columns [P, H, ...] of the H batch steps from `oldest` to `now`, checked.
 
     state: state of the ring; its open rows and counts are also checked.
+    Rows without a decision are checked, too: a team reads the rows of all its players at a batch step.
     Raises SaveError for invalid values.
     """
     rows, (players, _, _) = state.part("rows"), ring.axes
@@ -53,11 +54,14 @@ def check_rows(ring: Ring, state: State, now: int, oldest: int) -> dict[str, Arr
     }
     times = np.arange(oldest, now + 1)[None, :, None]
     acted = saved["acted"]
+    turn = state.array("turn", bool, (players, ring.num_envs))
     _check_next(rows, saved["next"], acted, times, now, state.part("ends").any_array("time").size)
-    actions(rows.place("action"), saved["action"], ring.group.action_space, acted)
-    finite(rows.place("reward"), saved["reward"])
+    _check_following(rows, saved["next"], acted, turn, oldest)
+    actions(rows.place("action"), saved["action"], ring.group.action_space)
     for name in saved:
-        if name.startswith(("obs/", "extras/")):
+        if name == "reward" or name.startswith("extras/"):
+            finite(rows.place(name), saved[name])
+        elif name.startswith("obs/"):
             finite(rows.place(name), saved[name], acted)
     if "previous" in saved:
         there = acted & saved["complete"] & (saved["previous"] >= 0)
@@ -83,6 +87,20 @@ def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: i
         place = tuple(int(i) for i in np.argwhere(stray)[0])
         raise SaveError(
             f"{rows.place('next')}{list(place)} must be -1, where no decision was made, got {pointers[place]}"
+        )
+
+
+def _check_following(rows: State, pointers: Array, acted: Array, turn: Array, oldest: int) -> None:
+    """Raise SaveError for a pointer to a row in which the player neither decided nor, in the newest row, has to."""
+    decides = acted.copy()
+    decides[:, -1] = turn
+    player, row, env = np.nonzero(pointers >= 0)
+    wrong = np.flatnonzero(~decides[player, pointers[player, row, env] - oldest, env])
+    if len(wrong):
+        place = [int(axis[wrong[0]]) for axis in (player, row, env)]
+        raise SaveError(
+            f"{rows.place('next')}{place} must be a batch step at which the player decides, got "
+            f"{pointers[tuple(place)]}"
         )
 
 

@@ -42,8 +42,9 @@ class OtherPlayers:
         made = []
         for player in self._players:
             cells = player.cells(times, envs)
-            acted = player.ring.read(player.ring.acted, cells)
-            vectors = player.vectors(numpy_ops, player.ring.read(player.ring.action, cells))
+            acted, action = player.ring.read(player.ring.acted, cells), player.ring.read(player.ring.action, cells)
+            action[~acted] = 0  # the agent may have returned any value there
+            vectors = player.vectors(numpy_ops, action)
             made.append(np.where(acted[..., None], vectors, np.float32(0)).astype(np.float32))
         return np.concatenate(made, -1)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from marltrain.addresses import address_of
-from marltrain.checks import finite
+from marltrain.checks import finite, within
 from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.batch import Needs
@@ -28,6 +28,8 @@ from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.windows import Windows
 from marltrain.state import State
 
+MOST = float(np.finfo(np.float32).max)
+"""Largest priority of a row."""
 DOUBLINGS = 16
 """Half-lives after which all leaves are computed anew, relative to a later batch step."""
 
@@ -150,8 +152,10 @@ class PrioritisedChoice(UniformChoice):
         ring, slots = self.ring, self.ring.held()
         self._allocate()
         saved = state.array("priority", np.float32, self._slots()[:, slots].shape)
-        self.largest[...] = finite(state.place("largest"), state.array("largest", np.float64, self.largest.shape))
-        self._first[...] = state.array("first", np.int64, self._first.shape)
+        largest = state.array("largest", np.float64, self.largest.shape)
+        self.largest[...] = within(state.place("largest"), largest, 1.0, MOST)  # it begins with 1, and only grows
+        first = state.array("first", np.int64, self._first.shape)
+        self._first[...] = within(state.place("first"), first, 0, ring.coming)
         finite(state.place("priority"), saved)
         times = np.arange(ring.oldest, ring.now + 1)[:, None]
         cells = (self._players[:, None, None] * ring.capacity + times % ring.capacity) * ring.num_envs

@@ -16,12 +16,15 @@ from marltrain.state import State
 def ring_state(ring: Ring) -> State:
     """Return the state of a ring: its rows, oldest first, end table and counters.
 
-    Call it between `arrived` and `decided`.
+    Call it between `arrived` and `decided`. Actions and extras are 0 in rows without a decision: an agent may return
+    any value there.
     """
     held = ring.held()
-    state = State.joined(
-        rows=State({}, {name: column[:, held] for name, column in ring.columns.items()}), ends=ring.ends.state()
-    )
+    rows = {name: column[:, held] for name, column in ring.columns.items()}
+    for name, column in rows.items():
+        if name == "action" or name.startswith("extras/"):
+            column[~rows["acted"]] = 0
+    state = State.joined(rows=State({}, rows), ends=ring.ends.state())
     state.info |= {"capacity": ring.capacity, "now": ring.now, "oldest": ring.oldest}
     state.arrays |= {"open": ring.open, "whole": ring.drawable_count, "turn": ring.turn}
     return state

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from marltrain.checks import of_type, shaped
 from marltrain.envs import VectorEnv
 from marltrain.errors import AgentError, SaveError, WorkerError
 from marltrain.layout import Array, Obs, map_tree
@@ -16,6 +15,7 @@ from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.spec import EnvSpec, Step, empty_actions
 from marltrain.state import State
+from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
 from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics
 
@@ -73,7 +73,7 @@ class Actors:
                 self._observed(i, step), None if legal is None else view.take(legal), self.carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
-            self.carries[i] = _moved(acted.carry, self.carries[i], turn if here is None else turn & here)
+            self.carries[i] = moved(acted.carry, self.carries[i], turn if here is None else turn & here)
             view.put(self.actions[group], acted.action, envs)
             decided.append(acted)
         return decided
@@ -90,16 +90,18 @@ class Actors:
         """Return the recurrent carries."""
         made = State({"carries": []})
         for i, carry in enumerate(self.carries):
-            made.info["carries"].append(_described(carry, f"{i}", made.arrays))
+            made.info["carries"].append(described(carry, f"{i}", made.arrays))
         return made
 
     def restore(self, state: State) -> None:
-        """Restore the carries that `state` returned; raises SaveError if learners or shapes differ."""
+        """Restore the carries that `state` returned; raises SaveError if learners, names, dtypes or shapes differ."""
         told = state.value("carries", list)
         if len(told) != len(self.carries):
             raise SaveError(f"{len(self.carries)} learners act here, and {len(told)} did when it was written")
-        rows = [(view.agents, view.seats * self.num_envs) for view in self.views]
-        self.carries = [_rebuilt(carry, state, shape) for carry, shape in zip(told, rows, strict=True)]
+        self.carries = []
+        for carry, view, seated in zip(told, self.views, self.learners, strict=True):
+            rows, actor = (view.agents, view.seats * self.num_envs), seated.learner.actor
+            self.carries.append(rebuilt(carry, state, rows, None if actor is None else actor.carried))
 
     def _within(self, i: int, envs: slice) -> Array:
         """Return which rows of learner i belong to the environments `envs`, [K, S * E] bool."""
@@ -113,59 +115,7 @@ class Actors:
             return
         players = list(self.spec.groups[self.learners[i].group].players)
         over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
-        self.carries[i] = _zeroed(self.carries[i], over if here is None else over & here)
-
-
-def _moved(new: Any, old: Any, turn: Array) -> Any:
-    """Return the next carry of each row: the new carry if the row acted, else the old one.
-
-    old: None before the first act; rows that did not act then get zeros.
-    """
-    if new is None or turn.all():
-        return new
-    if old is None:
-        return _zeroed(new, ~turn)
-    if isinstance(new, dict):
-        return {name: _moved(value, old[name], turn) for name, value in new.items()}
-    if isinstance(new, tuple):
-        return tuple(_moved(value, before, turn) for value, before in zip(new, old, strict=True))
-    return np.where(turn.reshape(*turn.shape, *[1] * (new.ndim - 2)), new, old)
-
-
-def _zeroed(carry: Any, over: Array) -> Any:
-    """Return a carry with the rows `over` set to zero, the initial carry."""
-    if carry is None:
-        return None
-    if isinstance(carry, dict):
-        return {name: _zeroed(value, over) for name, value in carry.items()}
-    if isinstance(carry, tuple):
-        return tuple(_zeroed(value, over) for value in carry)
-    return np.where(over.reshape(*over.shape, *[1] * (carry.ndim - 2)), 0, carry)
-
-
-def _described(carry: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """Return the structure of a carry as JSON values; its arrays are added to `arrays`."""
-    if isinstance(carry, dict):
-        return {"dict": {key: _described(value, f"{name}/{key}", arrays) for key, value in carry.items()}}
-    if isinstance(carry, tuple):
-        return {"tuple": [_described(value, f"{name}/{i}", arrays) for i, value in enumerate(carry)]}
-    if carry is None:
-        return None
-    arrays[name] = carry
-    return name
-
-
-def _rebuilt(told: Any, state: State, rows: tuple[int, int]) -> Any:
-    """Return the carry that `_described` described; raises SaveError for an array that is not [*rows, ...]."""
-    if told is None:
-        return None
-    if isinstance(told, str):
-        carry = state.any_array(told)
-        return shaped(state.place(told), carry, carry.dtype, (*rows, *carry.shape[2:])).copy()
-    inner = State(of_type("a carry", told, dict), name="a carry")
-    if set(told) == {"dict"}:
-        return {key: _rebuilt(value, state, rows) for key, value in inner.value("dict", dict).items()}
-    return tuple(_rebuilt(value, state, rows) for value in inner.value("tuple", list))
+        self.carries[i] = zeroed(self.carries[i], over if here is None else over & here)
 
 
 class _View:

@@ -61,27 +61,64 @@ def test_a_pointer_into_the_past_or_from_a_row_that_nobody_decided_is_refused():
     refused(state, f"memory/0/rows/next{list(place)} must be -1, where no decision was made, got {after}")
 
 
-@pytest.mark.parametrize("wrong", [-1, 3, 100, -(2**63)])
-def test_an_action_that_there_is_not_is_refused(wrong):
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_pointer_to_a_row_in_which_the_player_does_not_decide_is_refused(newest):
+    """The newest row counts as decided where the player has the turn."""
     _, state = saved()
-    place = tuple(np.argwhere(state.arrays["0/rows/acted"])[0].tolist())
+    pointers, decides = state.arrays["0/rows/next"], state.arrays["0/rows/acted"].copy()
+    decides[:, -1] = state.arrays["0/turn"]
+    steps = [decides.shape[1] - 1] if newest else range(decides.shape[1] - 1)
+    player, slot, env, to = next(
+        (p, t, e, to)
+        for p, t, e in np.argwhere(pointers >= 0).tolist()
+        for to in steps
+        if to > t and not decides[p, to, e]
+    )
+    pointers[player, slot, env] = after = state.info["0"]["oldest"] + to
+    where = [player, slot, env]
+    refused(state, f"memory/0/rows/next{where} must be a batch step at which the player decides, got {after}")
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("wrong", [-1, 3, 100, -(2**63)])
+def test_an_action_that_there_is_not_is_refused(wrong, decided):
+    """Also in rows that nobody decided: a team reads them with those of the players that did."""
+    _, state = saved()
+    place = tuple(np.argwhere(state.arrays["0/rows/acted"] == decided)[0].tolist())
     state.arrays["0/rows/action"][place] = wrong
     refused(state, f"memory/0/rows/action{list(place)} must be from 0 to 2, got {wrong}")
 
 
-def test_an_action_that_nobody_took_may_be_anything():
-    streams, state = saved()
-    place = tuple(np.argwhere(~state.arrays["0/rows/acted"])[0].tolist())
-    state.arrays["0/rows/action"][place] = 99
-    Streams(streams.spec, ENVS, STORAGE).restore(state)
-
-
+@pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize(("name", "wrong"), [("reward", np.nan), ("obs/vector", np.inf), ("extras/log_prob", np.nan)])
-def test_numbers_that_are_none_are_refused(name, wrong):
-    _, state = saved()
-    place = tuple(np.argwhere(state.arrays["0/rows/acted"])[0].tolist())
+def test_numbers_that_are_none_are_refused(name, wrong, decided):
+    """Observations of players that do not decide are not read, and may be anything."""
+    streams, state = saved()
+    place = tuple(np.argwhere(state.arrays["0/rows/acted"] == decided)[0].tolist())
     state.arrays[f"0/rows/{name}"][place] = wrong
+    if name == "obs/vector" and not decided:
+        Streams(streams.spec, ENVS, STORAGE).restore(state)
+        return
     refused(state, f"memory/0/rows/{name}{[*place, *([0] if name == 'obs/vector' else [])]} must be a finite number")
+
+
+def test_rows_that_nobody_decided_are_saved_without_what_agents_said_there():
+    """An agent of the user's own may return -1 or NaN for a player that has no turn: the run is saved, and resumed."""
+    world = World(one_group(), ENVS, 5)
+    streams = Streams(world.spec, ENVS, STORAGE)
+    for t in range(STEPS):
+        if t:
+            action, extras = world.decide(0)
+            turn = streams.rings[0].turn
+            streams.decided(0, np.where(turn, action, -1), {n: np.where(turn, x, np.nan) for n, x in extras.items()})
+        streams.arrived(world.next_step(first=t == 0))
+    state, (_, as_usual) = streams.state(), saved()
+    acted = state.arrays["0/rows/acted"]
+    for name in ("action", "extras/log_prob"):
+        assert (state.arrays[f"0/rows/{name}"][~acted] == 0).all() and (~acted[:, :-1]).sum() > 9
+        assert (state.arrays[f"0/rows/{name}"] == as_usual.arrays[f"0/rows/{name}"]).all()
+    Streams(world.spec, ENVS, STORAGE).restore(State(state.info, state.arrays, "memory"))
+    assert (streams.rings[0].action == -1).any()  # the run goes on with what the agents said
 
 
 @pytest.mark.parametrize("wrong", [-2, -(10**9), STEPS - 1, 100, 2**62, STEPS - 1 - ROWS - 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
@@ -13,14 +14,18 @@ NEEDS = Needs(on_policy=False, joint_actions=9)
 ONE_HOT = np.eye(3)
 
 
-def played(steps, decide_last=True):
-    """Streams in which the players a, b and c took action t mod 3 at step t."""
+def played(steps, decide_last=True, absent=None):
+    """Streams in which the players a, b and c took action t mod 3 at step t.
+
+    absent: what their agents return for players that have no turn; None: the same.
+    """
     spec = one_group()
     streams, script = Streams(spec, 1, {0: Storage(10, joint_actions=True)}), Script(spec)
     for time, (turn, reward, ends, ended) in enumerate(steps):
         streams.arrived(script.show({p: (time, [True] * 3) for p in turn}, reward, ends, ended=ended))
         if decide_last or time < len(steps) - 1:
-            streams.decided(0, np.full((3, 1), time % 3), {})
+            told = np.full((3, 1), time % 3)
+            streams.decided(0, told if absent is None else np.where(streams.rings[0].turn, told, absent), {})
     return streams
 
 
@@ -37,6 +42,16 @@ def test_the_actions_of_a_player_outside_of_the_team():
     (rows,) = batch.parts
     assert rows.weight.tolist() == [[1, 1, 1, 0, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1, 1, 1]]
     assert rows.next_present[:, 3].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("absent", [-1, 3, 2**40])
+def test_what_agents_return_for_players_without_a_turn_does_not_matter(absent):
+    """An agent of the user's own may return any number there."""
+    usual, other = (
+        at(reader(played(STEPS, absent=told), [[[0], [1]]], NEEDS, one_reward=False), range(8), [0] * 8)
+        for told in (None, absent)
+    )
+    assert (usual.others == other.others).all() and (usual.next_others == other.next_others).all()
 
 
 def test_before_the_newest_decisions_the_next_actions_are_unknown():

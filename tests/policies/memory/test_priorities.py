@@ -344,6 +344,27 @@ def test_a_restored_reader_goes_on_exactly():
             reader_of(others, [[0]]).restore(saved)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("largest", 0.5, r"largest\[0\] must be from 1.0 to 3.40"),
+        ("largest", -1.0, r"largest\[0\] must be from 1.0 to 3.40"),
+        ("largest", 1e308, r"largest\[0\] must be from 1.0 to 3.40"),
+        ("largest", np.nan, r"largest\[0\] must be from 1.0 to 3.40"),
+        ("first", -1, r"first\[0\] must be from 0 to 5, got -1"),
+        ("first", 6, r"first\[0\] must be from 0 to 5, got 6"),
+        ("first", 2**63 - 1, r"first\[0\] must be from 0 to 5"),
+    ],
+)
+def test_largest_priorities_and_windows_that_there_are_not_are_refused(name, wrong, message):
+    """6 batch steps, of which the newest, 5, is not decided: no priority can be infinite, and no window is ahead."""
+    reader = reader_of(chain(6), [[0]])
+    state = reader.state()
+    state.arrays[name][0] = wrong
+    with pytest.raises(SaveError, match=message):
+        reader.restore(state)
+
+
 def test_wrong_errors_and_settings():
     reader = reader_of(chain(4), [[0]])
     for error in (np.nan, np.inf, -1.0):
