@@ -240,19 +240,23 @@ class TeamRows(Transitions):
     """The rows of a team's agents with equal spaces, at the batch steps of a `TeamBatch`.
 
     K agents have S seats each; the rows are ordered by seat, then batch step: [K, S * B, ...]. A row has weight 1 if
-    the player acted and the outcome is known, else 0.
+    the player acted, its seat learns from the decision and the outcome is known, else 0.
 
     present: [K, S * B] bool, whether the player acted at the batch step. Where it is False, `obs` is 0, all actions
         are `legal`, and the other columns are arbitrary.
     next_present: [K, S * B] bool, whether the player has a value after the batch step: it acts again, or its part of
         the episode was truncated. Where it is False, `next_obs` is 0, and all actions are `next_legal`.
+    learned: [K, S * B] bool, whether the agent may learn from the decision: the seat learned when it was made, and
+        learns now. None: from all decisions of players that are present. The values of other decisions enter a mixture
+        without a gradient.
     begins: [K, S * B] bool, whether the row does not follow the one before it; None without sequences.
     """
 
-    loss_columns = (*Transitions.loss_columns, "present", "next_present")
+    loss_columns = (*Transitions.loss_columns, "present", "next_present", "learned")
 
     present: Array
     next_present: Array
+    learned: Array | None = None
     begins: Array | None = None
 
 

@@ -195,8 +195,10 @@ class TeamSeats(Seats):
 
     def reading(self, mask: Array) -> Reading:
         """See `Seats`; the rows of all players of the team are read."""
-        learn = np.concatenate([(mask[part.players] & ~part.frozen[:, None]).any(1) for part in self.parts])
-        return Reading(learn, [held for part in self.parts for held in part.players.tolist()], [])
+        learns = [seats for part in self.parts for seats in mask[part.players] & ~part.frozen[:, None]]
+        players = [held for part in self.parts for held in part.players.tolist()]
+        silent = [(k, int(seat)) for k, seats in enumerate(learns) for seat in np.flatnonzero(~seats)]
+        return Reading(np.array([seats.any() for seats in learns]), players, silent)
 
 
 class Seating:

@@ -30,8 +30,8 @@ class Member:
 
     algorithm: their algorithm, which knows their spaces.
     nets: name -> network of the K agents.
-    rows: columns [K, S * B, ...] of `TeamRows`, and those that phases add. `weight` is 0 for absent players; the
-        weights of an agent sum to 1.
+    rows: columns [K, S * B, ...] of `TeamRows`, and those that phases add. `weight` is 0 for absent players, and for
+        decisions from which the agent may not learn; the weights of an agent sum to 1.
     hyper: name -> [K, 1].
     places: of the K * S players, in the order of the team's players.
     """
@@ -177,6 +177,14 @@ class JointAlgorithm(Algorithm):
         """Return the names of the team's networks with a target network, which is named "target_<name>"."""
         return ()
 
+    def settling_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """Return the share by which the target networks of an agent that does not learn move after the team's update n.
+
+        Its networks do not change, so that the target networks become equal to them. By default, see `target_share`.
+        updates: [..., K], the numbers n.  hyper: name -> [..., K].
+        """
+        return self.target_share(updates, hyper)
+
     def prepare_team(
         self, ops: Any, team: Team, batch: TeamRollout, to_numpy: Callable[[Any], Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -213,6 +221,12 @@ class TeamNetworks(Algorithm):
     def phases(self) -> tuple[Phase, ...]:
         """No phases."""
         return ()
+
+
+def learned_only(ops: Any, member: Member, values: Any) -> Any:
+    """Return values [K, S * B] of the members' decisions; those that an agent may not learn from get no gradient."""
+    learned = member.rows.learned
+    return values if learned is None else ops.where(learned, values, ops.stop_gradient(values))
 
 
 def for_players(ops: Any, member: Member, rows: Any) -> Any:

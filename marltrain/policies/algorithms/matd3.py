@@ -47,6 +47,10 @@ class MATD3Algorithm(MADDPGAlgorithm):
         """Return tau after the updates that train the actors, the first of every `policy_delay`, else 0."""
         return np.where((updates - 1) % self.settings.policy_delay == 0, hyper["tau"], 0.0)
 
+    def settling_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """Return tau after every update: an agent that does not learn has no actor to wait for."""
+        return np.asarray(hyper["tau"])
+
     def next_vectors(self, ops: Any, member: Member) -> Any:
         """Return the actions of the target actors, those of a Box with clipped noise (eq. 5)."""
         action = super().next_vectors(ops, member)

@@ -20,7 +20,14 @@ from marltrain.policies.algorithms.base import (
     missing,
     weighted_mean,
 )
-from marltrain.policies.algorithms.joint import JointAlgorithm, JointPhase, Member, Team, TeamSettings
+from marltrain.policies.algorithms.joint import (
+    JointAlgorithm,
+    JointPhase,
+    Member,
+    Team,
+    TeamSettings,
+    learned_only,
+)
 from marltrain.policies.algorithms.q_learning import QLearning
 from marltrain.policies.batch import Needs
 from marltrain.policies.exploration import DiscreteExploration
@@ -114,7 +121,7 @@ def _taken(ops: Any, member: Member) -> Any:
     """Return the values of the members' actions, [K, S * B]; 0 for players that are absent."""
     algorithm = member.algorithm
     q = algorithm.values(ops, algorithm.heads(member.nets["q"], member.rows, ""))
-    return ops.where(member.rows.present, ops.take(q, member.rows.action), 0.0)
+    return ops.where(member.rows.present, learned_only(ops, member, ops.take(q, member.rows.action)), 0.0)
 
 
 def _next_value(ops: Any, member: Member) -> Any:

@@ -21,6 +21,7 @@ from marltrain.policies.algorithms.joint import (
     TeamSettings,
     by_member,
     for_players,
+    learned_only,
 )
 from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
 from marltrain.policies.backends.base import OPTIMIZERS
@@ -183,7 +184,8 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
 
 def _value(ops: Any, member: Member) -> Any:
     """Return the members' values V_i(o_i), [K, S * B]; 0 for players that are absent."""
-    return ops.where(member.rows.present, member.nets["critic"](member.rows.obs)[0][..., 0], 0.0)
+    value = member.nets["critic"](member.rows.obs)[0][..., 0]
+    return ops.where(member.rows.present, learned_only(ops, member, value), 0.0)
 
 
 def _next_value(ops: Any, member: Member) -> Any:

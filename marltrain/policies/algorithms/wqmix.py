@@ -9,7 +9,7 @@ from marltrain.config import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import CompiledForm, weighted_mean
-from marltrain.policies.algorithms.joint import JointPhase, Member, Team
+from marltrain.policies.algorithms.joint import JointPhase, Member, Team, learned_only
 from marltrain.policies.algorithms.mixer import MIXER
 from marltrain.policies.algorithms.qmix import Mixing, QMIXSettings
 from marltrain.policies.distributions import masked
@@ -124,7 +124,7 @@ class WQMIXAlgorithm(Mixing):
 
 def _of(ops: Any, member: Member, values: Any, action: Any) -> Any:
     """Return the values [K, S * B] of actions; 0 for players that are absent."""
-    return ops.where(member.rows.present, ops.take(values, action), 0.0)
+    return ops.where(member.rows.present, learned_only(ops, member, ops.take(values, action)), 0.0)
 
 
 def _next_value(ops: Any, member: Member) -> Any:

@@ -96,6 +96,14 @@ class CompiledUpdates:
         """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""
         raise TypeError(f"{type(self).__name__} must define can_draw")
 
+    def _shares(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """Return the shares by which the target networks move after each update, [U, K]; 0 without learning.
+
+        updates: [U, K], the agents' numbers of updates.  hyper: name -> [U, K].
+        """
+        share: Array = self.learn * self.learner.algorithm.target_share(updates, hyper)
+        return share
+
     def _arrays(self, env_steps: Sequence[int], share: Array) -> Mapping[str, Array]:
         """Return further arrays of the plan by the fields that hold their addresses.
 
@@ -130,10 +138,8 @@ class CompiledUpdates:
         self._hyper = learner.hyper.values_at(env_steps)
         settings = np.repeat(self._hyper, counts, 0)
         updates = learner.updates + learn * np.arange(1, len(settings) + 1)[:, None]
-        share = learner.algorithm.target_share(
-            updates, dict(zip(self.step.names, settings.swapaxes(0, 1), strict=True))
-        )
-        share = np.ascontiguousarray(np.broadcast_to(learn * share, updates.shape), np.float32)
+        share = self._shares(updates, dict(zip(self.step.names, settings.swapaxes(0, 1), strict=True)))
+        share = np.ascontiguousarray(np.broadcast_to(share, updates.shape), np.float32)
         self._measured = np.zeros((counts.sum(), len(self.step.metrics), self.step.agents), np.float32)
         gamma = np.ascontiguousarray(self._hyper[:, self._gamma])
         arrays = {

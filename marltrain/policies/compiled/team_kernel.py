@@ -22,6 +22,7 @@ LOSS, MEAN, NORM, CLIPPED, MIXER_NORM, MIXER_CLIPPED = range(METRICS)
 _ONE = (
     "players", "batch",  # N players, those of an agent together; B batch steps; an agent has N / K * B rows
     "present", "next_present",  # [N, B] bool
+    "learned",  # [N, B] bool, or 0: all; see `TeamRows`
     "reward", "discount", "share",  # [B]
     "limit",  # [K]; the first is that of the team
     "mixer", "mixer_rate",  # address of a MIXER, or 0: the values are added; [K], the first is its step size
@@ -138,6 +139,11 @@ def add_agent_gradient(t: Any, k: int) -> None:
     for row in range(t.rows):
         if present[row]:
             output_grads[row * t.choices + action[row]] = slopes[row]
+    if t.learned:
+        learned = flags(t.learned + place, t.rows)
+        for row in range(t.rows):
+            if not learned[row]:
+                output_grads[row * t.choices + action[row]] = float32(0.0)
     transpose_weights(t, weights, t.transposed)
     numbers(gradient, t.size)[:] = float32(0.0)
     backward(t, x, t.rows, t.transposed, activations, gradient, t.zeros, t.scratch)

@@ -16,6 +16,7 @@ from marltrain.policies.memory.team_reader import SAME
 _ONE = (
     "reading",  # address of a READING, whose cells are those of the players [N, B]
     "players", "batch", "player",  # N players, B batch steps; [N] int64, the players' rows of the ring
+    "learners", "learner",  # the number of players whose seats learn now; [N] int64, the first are their rows
     "oldest", "drawable_count",  # oldest batch step of the ring; address of each player's number of drawable rows
     "generator", "draw",  # addresses of a generator's state and of its function for the next 32 bits
     "time", "env",  # [B] int64, written
@@ -43,7 +44,7 @@ def draw_steps(d: Any, r: Any, now: int) -> None:
     """
     oldest = max(d.oldest, now - r.capacity + 1)
     places, counts, most = (now - oldest) * r.envs, wholes(d.drawable_count, MOST_CELLS), 0
-    for player in wholes(d.player, d.players):
+    for player in wholes(d.learner, d.learners):
         most = max(most, counts[player])
     times, envs, found = wholes(d.time, d.batch), wholes(d.env, d.batch), 0
     if most < SCAN_BELOW * d.batch:
@@ -72,13 +73,13 @@ def one_of(d: Any, count: int) -> int:
 
 @compiled
 def is_drawable(d: Any, r: Any, oldest: int, place: int) -> bool:
-    """Return whether a player's row of a batch step is closed and learnable.
+    """Return whether a row of a batch step is closed and learnable, of a player whose seat learns now.
 
     place: (batch step - oldest) * E + environment.
     """
     time, env = oldest + place // r.envs, place % r.envs
     following, learnable = wholes(r.next, MOST_CELLS), flags(r.learnable, MOST_CELLS)
-    for player in wholes(d.player, d.players):
+    for player in wholes(d.learner, d.learners):
         slot = player * r.capacity + time % r.capacity
         if following[slot * r.envs + env] != -1 and learnable[slot]:
             return True

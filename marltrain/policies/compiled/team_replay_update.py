@@ -32,7 +32,8 @@ def reads_team(reader: Reader) -> TypeGuard[TeamReader]:
 class TeamUpdates(CompiledUpdates):
     """The updates of a team with one part, a TeamReader and a TeamStep.
 
-    They are planned while all players of the team act in every batch step of the memory.
+    They are planned while all players of the team act in every batch step of the memory, and the players whose seats
+    learn now learned together in each of them: all or none.
     """
 
     def __init__(self, learner: PlannedLearner, step: TeamStep, reader: TeamReader, batch_size: int) -> None:
@@ -64,8 +65,18 @@ class TeamUpdates(CompiledUpdates):
 
     def _arrays(self, env_steps: Sequence[int], share: Array) -> Mapping[str, Array]:
         """Return the shares of the mixer: those of the agent with most updates, of the agents that learn."""
-        lead = int(np.where(self.learn, self.learner.updates, -1).argmax())
-        return {"of_team": np.ascontiguousarray(share[:, lead])}
+        return {"of_team": np.ascontiguousarray(share[:, self._lead])}
+
+    def _shares(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """See `CompiledUpdates`; agents that do not learn follow as in `JointLearner`."""
+        algorithm, of_team = self.learner.algorithm, np.broadcast_to(updates[:, self._lead, None], updates.shape)
+        settling = algorithm.settling_share(of_team, hyper)  # type: ignore[attr-defined]
+        return np.where(self.learn, algorithm.target_share(updates, hyper), settling)
+
+    @property
+    def _lead(self) -> int:
+        """The agent with most updates, of the agents that learn."""
+        return int(np.where(self.learn, self.learner.updates, -1).argmax())
 
     def _set_rows(self, rngs: Sequence[np.random.Generator | None], gamma: Array) -> None:
         """See `CompiledUpdates`; batch steps are drawn with the first generator that is not None."""
@@ -75,9 +86,19 @@ class TeamUpdates(CompiledUpdates):
             drawn.set_generator(rng)  # without one, no agent learns yet: no round has updates
         own = {
             "obs": rows.obs, "action": rows.action, "next_obs": rows.next_obs, "next_legal": rows.next_legal,
-            "present": self._present, "next_present": drawn.next_present,
+            "present": self._present, "next_present": drawn.next_present, "learned": self._learned(),
         }  # fmt: skip
         self.team_step.set_batch(self.learn, own, drawn.columns)
+
+    def _learned(self) -> Array | None:
+        """Return which rows the agents learn from, [K, S * B] bool: those of the seats that learn; None: all.
+
+        In the batch steps that are drawn, all of these seats learned.
+        """
+        learns = self._ring.learning[np.stack(self._reader.parts[0].seats)]
+        if (learns | ~self.learn[:, None]).all():
+            return None
+        return np.repeat(learns, self.batch_size, 1)
 
     def prepare_call(self, steps: int) -> None:
         """See `CompiledUpdates`."""
@@ -107,8 +128,10 @@ class TeamReading:
         self._reader, self._ring, need = reader, reader.ring, reader.needs.state
         self._states: GlobalStates | None = None if need is None else self._ring.states[need.kind]
         self._players = np.concatenate(reader.parts[0].seats)
+        self._learners = np.zeros_like(self._players)
+        self._learning = np.zeros(0, np.int64)  # the players whose seats learned in the last check
         self._checked = 0  # batch steps before this one have been checked by `is_complete`
-        self._absent = -1  # the last of them in which a player did not act
+        self._unfit = -1  # the last of them that does not fit
         self._times, self._envs = np.zeros(batch, np.int64), np.zeros(batch, np.int64)
         self.next_present = np.zeros(shape, bool)
         weight = np.ascontiguousarray(shares_of(np.ones((1, batch), np.float32)))
@@ -123,7 +146,7 @@ class TeamReading:
                 self.columns[name] = np.zeros((1, batch, self._states.size), np.float32)
             record["size"] = 4 * self._states.size
         written |= {name: array for name, array in self.columns.items() if array is not None and name != "weight"}
-        for name, array in {**written, "player": self._players}.items():
+        for name, array in {**written, "player": self._players, "learner": self._learners}.items():
             record[name] = address_of(array)
         record["reading"], record["players"], record["batch"] = reading.address, len(self._players), batch
         self.address = address_of(self.record)
@@ -143,15 +166,29 @@ class TeamReading:
             record["values"], record["final"] = address_of(states.values), address_of(states.final)
 
     def is_complete(self) -> bool:
-        """Return whether all players acted in every batch step that the ring holds, and act in the newest one."""
+        """Return whether all players acted in every batch step that the ring holds, and act in the newest one.
+
+        Also whether the players whose seats learn now learned together in each: all of them, or none.
+        """
         ring, players = self._ring, self._players
+        self._note_learners()
         first = max(self._checked, ring.oldest)
         slots = np.arange(first, ring.now) % ring.capacity
-        absent = np.flatnonzero(~ring.acted[players[:, None], slots].all((0, 2)))
-        if len(absent):
-            self._absent = first + int(absent[-1])
+        learned = ring.learnable[self._learning[:, None], slots]
+        fit = ring.acted[players[:, None], slots].all((0, 2)) & (learned.all(0) | ~learned.any(0))
+        if not fit.all():
+            self._unfit = first + int(np.flatnonzero(~fit)[-1])
         self._checked = max(first, ring.now)
-        return self._absent < ring.oldest and bool(ring.turn[players].all())
+        return self._unfit < ring.oldest and bool(ring.turn[players].all())
+
+    def _note_learners(self) -> None:
+        """Write the players whose seats learn now; if they have changed, all batch steps are checked again."""
+        learning = self._players[self._ring.learning[self._players]]
+        if np.array_equal(learning, self._learning):
+            return
+        self._learning, self._checked, self._unfit = learning, 0, -1
+        self._learners[: len(learning)] = learning
+        self.record["learners"] = len(learning)
 
     @property
     def differs(self) -> bool:

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 PART = "0"
 """Name of the only part of a team in compiled code, among the columns and numbers of a `JointStep`."""
-OF_AGENTS, OF_STEPS, STATES = ("present", "next_present"), ("reward", "discount", "weight"), ("state", "next_state")
-"""Further columns of the part, [K, S * B]; columns of the team, [1, B] and [1, B, S]."""
+OF_AGENTS = ("present", "next_present", "learned")
+"""Further columns of the part, [K, S * B]; the last one may be missing."""
+OF_STEPS, STATES = ("reward", "discount", "weight"), ("state", "next_state")
+"""Columns of the team, [1, B] and [1, B, S]."""
 
 
 class TeamStep:
@@ -105,7 +107,12 @@ class TeamStep:
             for name in OF_STEPS
         }
         places |= self._networks.places(rows, count)
-        places |= {name: place_of(name, rows[name], np.bool_, (self.agents, count)) for name in OF_AGENTS}
+        places |= {
+            name: 0
+            if rows[name] is None and name == "learned"
+            else place_of(name, rows[name], np.bool_, (self.agents, count))
+            for name in OF_AGENTS
+        }
         if self._mixer:
             self._mixer.set_states(team, batch)
         if batch != self.batch:

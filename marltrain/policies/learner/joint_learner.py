@@ -156,7 +156,7 @@ class JointLearner(Learner):
         for number, step in enumerate(self.steps):
             if passes % step.phase.every == 0:
                 metrics.add(step, step(self._drawn(number, tensors, batch), *self._of_parts(learns)), learn)
-        self._follow(learns)
+        self._follow(learns, [asked[own] for own in self._own])
         for part, own, learning in zip(self.parts, batch.parts, learns, strict=True):
             observe(_observed(part), own, learning)
         self.skipped = metrics.skipped(asked)
@@ -197,21 +197,24 @@ class JointLearner(Learner):
         extra[OF_TEAM] = {name: number[:1] for name, number in extra["0"].items()}
         return numbers, due, extra
 
-    def _follow(self, learns: Sequence[Array]) -> None:
+    def _follow(self, learns: Sequence[Array], asked: Sequence[Array]) -> None:
         """Count the pass; move the target networks of the agents that learn, and those of the team.
 
-        The team's move when those of the agent with most updates do, of the agents that learn.
+        The team's move when those of the agent with most updates do, of the agents that learn. Then those of agents
+        that were not `asked` to learn move, too: the team bootstraps from the targets of networks that do not change.
         """
-        of_team, most, shares = 0.0, 0, []
         for part, learning in zip(self.parts, learns, strict=True):
             part.gradient_steps += learning
             part.updates += learning
-            share = learning * part.algorithm.target_share(part.updates, part.hyper.values)
-            shares.append(share)
-            lead = int(np.where(learning, part.updates, 0).argmax())
-            if learning[lead] and part.updates[lead] > most:
-                of_team, most = float(share[lead]), int(part.updates[lead])
-        self.steps.follow(self.parts, self.team, shares, of_team)
+        counts = np.concatenate([part.updates for part in self.parts]) * np.concatenate(learns)
+        lead = int(counts.argmax())
+        if not counts[lead]:
+            return
+        shares = [
+            np.where(own, learning * _share(part, part.updates), _settling(part, counts[lead]))
+            for part, learning, own in zip(self.parts, learns, asked, strict=True)
+        ]
+        self.steps.follow(self.parts, self.team, shares, float(np.concatenate(shares)[lead]))
 
     def obstacle(self) -> str | None:
         """See `Learner`."""
@@ -225,6 +228,18 @@ class JointLearner(Learner):
 
         (step,) = self.steps
         return TeamUpdates(self.parts[0], step, reader, batch_size) if reads_team(reader) else None
+
+
+def _share(part: AlgorithmLearner, updates: Array) -> Array:
+    """Return the shares by which the target networks of a part's agents move after updates of these numbers, [K_i]."""
+    return part.algorithm.target_share(updates, part.hyper.values)
+
+
+def _settling(part: AlgorithmLearner, update: int) -> Array:
+    """Return the shares by which they move if the agents do not learn, after an update of the team, [K_i]."""
+    updates = np.full(part.num_agents, update)
+    share: Array = part.algorithm.settling_share(updates, part.hyper.values)  # type: ignore[attr-defined]
+    return share
 
 
 def _columns(part: AlgorithmLearner, rows: Any) -> dict[str, Any]:

@@ -24,8 +24,10 @@ SAME = 1e-5
 class TeamReader(Reader):
     """Reader that draws batch steps of a simultaneous game uniformly, with the rows of all players of a team.
 
-    A batch step of an environment can be drawn if a player of the team learned in it and its row is closed. For
-    recurrent networks (`Needs.block`), the following batch steps of the episode come after each one that is drawn.
+    A batch step of an environment can be drawn if an agent may learn from a player's decision in it: the player's seat
+    learned then and learns now (`Streams.learning`), and the row is closed. The rows of the other players come with it;
+    see `TeamRows.learned`. For recurrent networks (`Needs.block`), the following batch steps of the episode come after
+    each one that is drawn.
     """
 
     def __init__(
@@ -45,13 +47,8 @@ class TeamReader(Reader):
         self.others = OtherPlayers(streams.spec, self.ring.every, team) if needs[0].joint_actions else None
 
     def size(self) -> Array:
-        """Return the number of closed rows of the player that has most, for each agent, [K] int64."""
-        return np.full(self._agents, self._drawable_count)
-
-    @property
-    def _drawable_count(self) -> int:
-        """Number of closed rows of the player that has most."""
-        return max(part.drawable_count for part in self.parts)
+        """Return the number of rows that each agent may learn from, of its player that has most, [K] int64."""
+        return np.concatenate([part.size() for part in self.parts])
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> TeamBatch:
         """Draw `batch_size` batch steps with the first generator that is not None.  gamma: [K], of all agents.
@@ -62,7 +59,7 @@ class TeamReader(Reader):
         not.
         """
         rng = next((rng for rng in rngs if rng is not None), None)
-        if rng is None or not self._drawable_count:
+        if rng is None or not self.size().any():
             raise AgentError("no agent of the team has a closed row to learn from yet; ask `size()` first")
         if not self.needs.block:
             return self.at(*self._draw(rng, batch_size), gamma)
@@ -88,6 +85,7 @@ class TeamReader(Reader):
                 "or give make_agents one gamma="
             )
         in_time, going_on = np.concatenate([each.in_time for each in found]), goes_on(found)
+        known = in_time & np.concatenate([each.learned for each in found])
         others = next_others = None
         unknown = np.zeros(len(times), bool)
         if self.others:
@@ -105,7 +103,7 @@ class TeamReader(Reader):
             state, next_state = (each[None] for each in self.ring.states[self.needs.state.kind].at_times(times, envs))
         return TeamBatch(
             parts=rows, reward=reward[None], discount=np.where(valued, gamma[0], 0.0).astype(np.float32)[None],
-            weight=np.asarray(in_time.any(0), np.float32)[None], state=state, next_state=next_state,
+            weight=np.asarray(known.any(0), np.float32)[None], state=state, next_state=next_state,
             others=others, next_others=next_others,
         )  # fmt: skip
 
@@ -115,7 +113,7 @@ class TeamReader(Reader):
         if self.others is not None:
             oldest = max(oldest, self.others.oldest)
         places = (self.ring.now - oldest) * envs
-        if self._drawable_count < SCAN_BELOW * count:
+        if self.size().max() < SCAN_BELOW * count:
             every = np.arange(places)
             every = every[self._drawable(oldest + every // envs, every % envs)]
             found = every[rng.integers(len(every), size=count)]
@@ -146,8 +144,8 @@ class TeamReader(Reader):
         return there, envs, valid.reshape(-1), np.tile(places >= 0, len(first))
 
     def _drawable(self, times: Array, envs: Array) -> Array:
-        drawable = [part.ring.drawable(part.cells(times, envs)).any(0) for part in self.parts]
-        return np.logical_or.reduce(drawable)
+        """Return whether an agent may learn from a closed row of the batch steps, [B] bool."""
+        return np.logical_or.reduce([part.drawable(times, envs).any(0) for part in self.parts])
 
     def _reward(self, rows: Sequence[TeamRows], in_time: Array, envs: Array) -> Array:
         """Return the reward of the team, [B] float32; raises AgentError if its players' rewards differ."""
@@ -172,12 +170,14 @@ class Found(NamedTuple):
     """Rows of N players at B batch steps: cells, `next` and more, each [N, B].
 
     present: the player acted.  in_time: it acted, and its row was closed by the next batch step.
+    learned: the agent may learn from the decision, if there is one; see `TeamRows`.
     """
 
     cells: Array
     pointers: Array
     present: Array
     in_time: Array
+    learned: Array
 
 
 def goes_on(found: Sequence[Found]) -> Array:
@@ -189,6 +189,7 @@ class _Part(Reader):
     """The players of agents with equal spaces: K agents of S seats each, N = K * S players of one group.
 
     names: the players' names, [N].
+    since: [N] int64, no agent learns from a player's decisions before this batch step.
     """
 
     def __init__(self, streams: Streams, players: Sequence[Sequence[int]], needs: Needs) -> None:
@@ -196,11 +197,27 @@ class _Part(Reader):
         places = [[spec.place[player] for player in held] for held in players]
         super().__init__(streams.rings[places[0][0][0]], [[row for _, row in held] for held in places], needs)
         self.names = [spec.names[player] for held in players for player in held]
+        self.since = np.zeros(len(self.names), np.int64)
 
-    @property
-    def drawable_count(self) -> int:
-        """Number of drawable rows of the player that has most."""
-        return int(self.ring.drawable_count[self._players].max())
+    def size(self) -> Array:
+        """See `TeamReader`; `since` is not considered."""
+        ring, players = self.ring, self._players
+        most: Array = (ring.drawable_count[players] * ring.learning[players]).reshape(len(self.seats), -1).max(1)
+        return most
+
+    def may_learn(self, cells: Array, times: Array) -> Array:
+        """Return whether the agents may learn from the decisions at cells [N, B] of batch steps [B], [N, B] bool.
+
+        The players' seats learned when they were made, and learn now.
+        """
+        learned: Array = self.ring.may_learn(cells) & self.ring.learning[self._players][:, None]
+        return learned & (times >= self.since[:, None]) if self.since.any() else learned
+
+    def drawable(self, times: Array, envs: Array) -> Array:
+        """Return whether the agents may learn from closed rows at batch steps of environments, [N, B] bool."""
+        cells = self.cells(times, envs)
+        drawable: Array = self.ring.drawable(cells) & self.may_learn(cells, times)
+        return drawable
 
     def cells(self, times: Array, envs: Array) -> Array:
         """Return the cells of all players at batch steps `times` [B] of environments `envs` [B], [N, B]."""
@@ -213,7 +230,8 @@ class _Part(Reader):
         """Return the players' rows at batch steps of environments; no player is present where `valid` [B] is False."""
         ring, cells = self.ring, self.cells(times, envs)
         pointers, present = ring.read(ring.next, cells), ring.read(ring.acted, cells) & valid
-        return Found(cells, pointers, present, present & (ring.closed_at(pointers) == times + 1))
+        in_time = present & (ring.closed_at(pointers) == times + 1)
+        return Found(cells, pointers, present, in_time, self.may_learn(cells, times))
 
     def rows(self, found: Found, times: Array, envs: Array, going_on: Array, unknown: Array, gamma: Array) -> TeamRows:
         """Return the columns of the rows.
@@ -223,7 +241,7 @@ class _Part(Reader):
         has a value, although it was absent before; not in sequences, which know no carry of it.
         unknown: [B] bool, whether next values are unknown: the rows that need one get weight 0.
         """
-        ring, cells, present = self.ring, found.cells, found.present
+        ring, cells, present, learned = self.ring, found.cells, found.present, found.learned
         joins = ~present & going_on & (self.needs.block == 0)
         if np.count_nonzero(joins):
             joins &= self._acts(times + 1, envs)
@@ -234,11 +252,12 @@ class _Part(Reader):
             action=ring.read(ring.action, cells),
             reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
             discount=np.where(next_present, np.repeat(gamma, len(self.seats[0]))[:, None], 0.0).astype(np.float32),
-            weight=(found.in_time & ~(next_present & unknown)).astype(np.float32),
+            weight=(found.in_time & learned & ~(next_present & unknown)).astype(np.float32),
             extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs),
             next_legal=_legal_where_not(next_present, next_legal),
-            cells=cells, present=present,
-            next_present=next_present, begins=_begins(found, times, envs) if self.needs.block else None,
+            cells=cells, present=present, next_present=next_present,
+            learned=learned if np.count_nonzero(present & ~learned) else None,
+            begins=self._begins(found, times, envs) if self.needs.block else None,
         )  # fmt: skip
         return self._by_agent(columns)
 
@@ -248,6 +267,18 @@ class _Part(Reader):
         newest = ring.turn[self._players[:, None], envs]
         acts: Array = np.where(times == ring.now, newest, ring.read(ring.acted, self.cells(times, envs)))
         return acts
+
+    def _begins(self, found: Found, times: Array, envs: Array) -> Array:
+        """Return whether rows of sequences do not follow the one before them in the batch, [N, B] bool.
+
+        A row that is learned from begins anew after one that is not: the gradient would flow back into that decision.
+        No gradient flows from the rows of a burn-in.
+        """
+        begins, learned = np.ones(found.present.shape, bool), found.learned
+        begins[:, 1:] = ~found.in_time[:, :-1] | (found.pointers[:, :-1] != times[1:]) | (envs[1:] != envs[:-1])
+        after_burn_in = np.arange(1, len(times)) % self.needs.block > self.needs.burn_in
+        begins[:, 1:] |= learned[:, 1:] & ~learned[:, :-1] & after_burn_in
+        return begins
 
     def _by_agent(self, rows: TeamRows) -> TeamRows:
         """Return columns [N, B, ...] as [K, S * B, ...]."""
@@ -274,10 +305,3 @@ def _zero_where_not(valid: Array, obs: Obs) -> Obs:
 def _legal_where_not(valid: Array, legal: Array | None) -> Array | None:
     """Return legal actions [N, B, n]; all where `valid` [N, B] is False, since losses need at least one."""
     return None if legal is None else legal | ~valid[..., None]
-
-
-def _begins(found: Found, times: Array, envs: Array) -> Array:
-    """Return whether rows do not follow the one before them in a batch, [N, B] bool."""
-    begins = np.ones(found.present.shape, bool)
-    begins[:, 1:] = ~found.in_time[:, :-1] | (found.pointers[:, :-1] != times[1:]) | (envs[1:] != envs[:-1])
-    return begins

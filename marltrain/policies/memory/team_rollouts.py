@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from marltrain.checks import within
 from marltrain.errors import AgentError
 from marltrain.layout import Array
 from marltrain.policies.batch import Needs, TeamRollout
@@ -18,8 +19,9 @@ class TeamRolloutReader(TeamReader):
     """Reader that returns each batch step of a team exactly once, in the first rollout after it ended.
 
     A rollout holds all batch steps of all environments since the last one, so that its size does not change from one to
-    the next. Those at which no player of the team learned, or whose outcome is not known, have weight 0. A player's row
-    also has weight 0 if its seat did not learn: the decision may be one without exploration.
+    the next. Those from which no agent may learn, or whose outcome is not known, have weight 0. A player's row also has
+    weight 0 if its seat did not learn: the decision may be one without exploration. Once a seat stops learning, its
+    rows up to then are dropped.
 
     earliest: no later rollout holds a batch step before this one.
     """
@@ -53,24 +55,33 @@ class TeamRolloutReader(TeamReader):
             raise AgentError("no batch step of the team ended since the last rollout; ask `size()` first")
         found = [part.found(times, envs, valid) for part in self.parts]
         batch = self._batch(times, envs, found, gamma)
-        for part, rows in zip(self.parts, batch.parts, strict=True):
-            rows.weight *= part.ring.may_learn(rows.cells)
         self.earliest = self.ring.now
         cut = np.ones(batch.weight.shape, bool)
         cut[:, :-1] = ~goes_on(found)[:-1] | (batch.weight[:, 1:] == 0) | (envs[1:] != envs[:-1])
         return TeamRollout(**vars(batch), cut=cut)
+
+    def drop(self, k: int, seat: int | None = None) -> None:
+        """Exclude past decisions of agent k's players, or of the player in its seat `seat`, from all rollouts."""
+        part, own = next((p, own) for p, own in zip(self.parts, self._own, strict=True) if k < own.stop)
+        since = part.since.reshape(len(part.seats), -1)[k - own.start]
+        since[slice(None) if seat is None else seat] = self.ring.coming
 
     def holds(self, time: int) -> bool:
         """Return whether batch step `time` is not taken yet, or holds a frame of one that is not."""
         return time > self.earliest - self._depth
 
     def state(self) -> State:
-        """Return which batch steps have been taken."""
-        return State({"since": self.earliest})
+        """Return which batch steps have been taken, and from which on each player's decisions are learned from."""
+        return State({"since": self.earliest}, {"dropped": np.concatenate([part.since for part in self.parts])})
 
     def restore(self, state: State) -> None:
         """See `Reader`; raises SaveError for a batch step later than those of the ring."""
         self.earliest = state.count("since", 0, self.ring.coming)
+        players = [len(part.since) for part in self.parts]
+        dropped = state.array("dropped", np.int64, (sum(players),))
+        within(state.place("dropped"), dropped, 0, self.ring.coming)
+        for part, since in zip(self.parts, np.split(dropped, np.cumsum(players)[:-1]), strict=True):
+            part.since[...] = since
 
     def _places(self) -> tuple[Array, Array]:
         """Return the batch steps that have not been taken, and their environments, each [B]."""

@@ -61,7 +61,7 @@ def test_batch_steps_at_which_nobody_of_the_team_learned_weigh_nothing():
     streams, script = Streams(spec, 1, {0: Storage(9)}), Script(spec)
     team = reader(streams, [[[0], [1]]])
     for time in range(6):
-        streams.learning(np.array([time == 4, time != 2, True]))
+        streams.learning(np.array([time >= 4, time != 2, True]))
         streams.arrived(script.show(dict.fromkeys(range(3), (time, ALL)), (time, time, 0)))
         streams.decided(0, np.zeros((3, 1), int), {})
     rollout = taken(team)
