@@ -224,3 +224,14 @@ def test_error_of_a_wrong_line_up_names_test_agents():
     for line_up, words in wrong:
         with pytest.raises(AgentError, match=words):
             trainer(steps_per_train=12).train(ppo(), [1, 1], plot=False, test_agents=line_up)
+
+
+def test_the_rows_of_seats_of_a_team_that_do_not_learn_are_dropped():
+    """Two agents of equal spaces are one learner, and the second agent another; one agent sits in two seats."""
+    (seats,) = seating_of(Crowd, mt.make_agents("vdac", Crowd, seed=0)).updated
+    reading = seats.reading(np.array([True, False, False]))
+    assert (reading.learn.tolist(), reading.silent) == ([True, False, False], [(1, 0), (2, 0)])
+    assert reading.players == [[0], [2], [1]]
+    (seats,) = seating_of(Crowd, mt.make_agents("vdac", Crowd, seed=0, share=True)).updated
+    reading = seats.reading(np.array([True, True, False]))
+    assert (reading.learn.tolist(), reading.silent) == ([True, True], [(0, 1)])

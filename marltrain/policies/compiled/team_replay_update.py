@@ -84,13 +84,14 @@ class TeamUpdates(CompiledUpdates):
         self._reading.set_outputs(rows, gamma)
         if (rng := next((rng for rng in rngs if rng is not None), None)) is not None:
             drawn.set_generator(rng)  # without one, no agent learns yet: no round has updates
+        self._learned = self._rows_learned()  # keeps them alive: compiled code has only addresses
         own = {
             "obs": rows.obs, "action": rows.action, "next_obs": rows.next_obs, "next_legal": rows.next_legal,
-            "present": self._present, "next_present": drawn.next_present, "learned": self._learned(),
+            "present": self._present, "next_present": drawn.next_present, "learned": self._learned,
         }  # fmt: skip
         self.team_step.set_batch(self.learn, own, drawn.columns)
 
-    def _learned(self) -> Array | None:
+    def _rows_learned(self) -> Array | None:
         """Return which rows the agents learn from, [K, S * B] bool: those of the seats that learn; None: all.
 
         In the batch steps that are drawn, all of these seats learned.

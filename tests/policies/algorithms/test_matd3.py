@@ -9,7 +9,7 @@ import numpy as np
 
 import marltrain as mt
 from marltrain.policies.distributions import gumbel
-from tests.policies.algorithms.central import BOTH, TAKEN, WEIGHT, linear_team, three_steps, update_rng
+from tests.policies.algorithms.central import BOTH, TAKEN, WEIGHT, linear, linear_team, three_steps, update_rng
 
 
 def values(arrays: dict[str, np.ndarray], name: str, *inputs: np.ndarray) -> np.ndarray:
@@ -41,6 +41,19 @@ def test_the_target_by_hand():
         least = values(before[i], "target_critic", batch.next_state[0], following).min(0)
         error = values(before[i], "critic", batch.state[0], TAKEN) - (rows.reward[0] + rows.discount[0] * least)
         np.testing.assert_allclose(metrics["loss/critic"][i], (error**2 @ WEIGHT[i]).sum(), rtol=1e-5)
+
+
+def test_the_target_networks_of_an_agent_that_no_longer_learns_follow_at_every_update():
+    agents, learner = linear_team(mt.MATD3, tau=0.25, policy_delay=2)
+    learner.update(three_steps(), learn=BOTH, batch_size=3)
+    before = linear(agents[1])
+    for _ in range(3):
+        learner.update(three_steps(), learn=np.array([True, False]), batch_size=3)
+    now = linear(agents[1])
+    for name in ("actor", "critic"):
+        for was, target, online in zip(before[f"target_{name}"], now[f"target_{name}"], now[name], strict=True):
+            assert np.abs(was - online).max() > 1e-3
+            np.testing.assert_allclose(target - online, 0.75**3 * (was - online), atol=1e-6)
 
 
 def test_actors_and_targets_are_delayed():

@@ -101,3 +101,43 @@ def test_target_networks_follow_every_so_many_updates():
             online = {key: a for key, a in arrays.items() if key.startswith(f"net/{name}/")}
             same = [np.array_equal(a, arrays[key.replace("net/", "net/target_")]) for key, a in online.items()]
             assert all(same) == (update == 2), (name, update)
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_decisions_that_are_not_learned_from_are_in_the_mixture_without_a_gradient(backend):
+    """Player 0 does not learn from step 0, player 1 not from step 1; see `test_vdn.test_target_and_gradients_by_hand`.
+
+    Loss and values are the same. The slopes 13/3, 4/3 and -4/3 of Q_tot reach player 0 in steps 1 and 2, and player 1
+    in step 0.
+    """
+    agents, learner = linear_team(mt.VDN, backend=backend)
+    batch = two_steps()
+    for rows, learned in zip(batch.parts, ([[0, 1, 1]], [[1, 0, 1]]), strict=True):
+        rows.learned = np.array(learned, bool)
+        rows.weight *= rows.learned
+    metrics = learner.update(batch, learn=BOTH, batch_size=3)
+    np.testing.assert_allclose(metrics["loss/total"], [50.25 / 3] * 2, rtol=1e-6)
+    np.testing.assert_allclose(metrics["q_mean"], [14 / 3] * 2, rtol=1e-6)
+    gradients = ([[-8, 0], [-4, 4]], [-4, 4]), ([[0, 0, 13], [0, 0, 0], [0, 0, 13]], [0, 0, 13])
+    for agent, before, gradient in zip(agents, WEIGHTS["q"], gradients, strict=True):
+        for now, was, slope in zip(linear(agent), before, gradient, strict=True):
+            np.testing.assert_allclose(now, array(was) - array(slope) / 3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [mt.QMIX, mt.WQMIX])
+def test_an_agent_that_learns_from_no_decision_changes_as_one_that_does_not_learn(kind):
+    """The mixers and the other agent learn from all steps, as beside an agent whose mask is 0."""
+    made = []
+    for masked in (False, True):
+        agents, learner = linear_team(kind, target_sync=1)
+        batch = two_steps()
+        if masked:
+            batch.parts[1].learned = np.zeros((1, 3), bool)
+        learner.update(batch, learn=np.array([True, masked]), batch_size=3)
+        made.append([agent.learner_.export(0).arrays for agent in agents])
+    for one, other in zip(*made, strict=True):
+        for name in (n for n in one if "net/" in n):
+            np.testing.assert_allclose(one[name], other[name], atol=1e-6, err_msg=name)
+    (q, before), now = WEIGHTS["q"], made[0]
+    assert (now[0]["net/q/head0.weight"] != array(q[0])).any()
+    assert (now[1]["net/q/head0.weight"] == array(before[0])).all()

@@ -107,6 +107,25 @@ def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read():
     np.testing.assert_array_equal(made[0], made[1])
 
 
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_a_decision_that_is_not_learned_from_is_in_the_value_of_the_team_without_a_gradient(backend):
+    """Of player 1 in step 0; see `test_advantages_and_gradients_by_hand`: its critic keeps the slope 9/3 of step 1.
+
+    Its actor learns from step 1 alone, with the advantage -4.5.
+    """
+    agents, learner = linear_team(backend=backend)
+    batch = rollout()
+    batch.parts[1].learned, batch.parts[1].weight[0, 0] = np.array([[0, 1, 1]], bool), 0
+    learner.update(batch, learn=BOTH, batch_size=3)
+    weight, bias = linear(agents[1], "critic")
+    np.testing.assert_allclose(weight, array(CRITICS[1][0]) - [[0], [3], [0]], atol=1e-5)
+    np.testing.assert_allclose(bias, array(CRITICS[1][1]) - 3, atol=1e-5)
+    np.testing.assert_allclose(linear(agents[1], "actor")[1], [-3, 1.5, 1.5], atol=1e-5)
+    np.testing.assert_allclose(
+        linear(agents[0], "critic")[0], array(CRITICS[0][0]) - array([[13], [42.5]]) / 3, atol=1e-5
+    )
+
+
 def test_values_are_mixed_at_the_states_and_next_states():
     """The critic's loss is the mean squared advantage, of values of the mixer over numpy."""
     agents, learner = linear_team(mixing="mix", state_size=4, gae_lambda=0.7)

@@ -49,8 +49,15 @@ def teams(algo: Any, **settings: Any) -> list[Any]:
 
 
 def batch_of(rng: np.random.Generator, team: JointLearner, seats: int, rows: int, *, masked: bool) -> TeamBatch:
-    """Batch steps in which players are absent; in one batch of eight the first agent never acts, and steps weigh 0."""
+    """Batch steps in which players are absent; in one batch of eight the first agent never acts, and steps weigh 0.
+
+    In one batch of two, some decisions are not learned from.
+    """
     batch = some_team(rng, team.parts, [seats], rows, masked=masked)
+    if rng.random() < 0.5:
+        own = batch.parts[0]
+        own.learned = rng.random(own.weight.shape) < 0.7
+        own.weight *= own.learned
     if rng.random() < 0.125:
         batch.parts[0].weight[0], batch.parts[0].present[0] = 0, False
         batch.weight[0, : rows // 2] = 0
@@ -122,6 +129,24 @@ def test_gradients_of_a_mixture_by_hand(jit_compile, skip):
         np.testing.assert_allclose(own["net/q/head0.weight"], [[slope @ seen, 0]], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(metrics["loss/total"], [2.5] * 2, rtol=1e-5)
     np.testing.assert_allclose(metrics["q_mean"], [(15 + 2 * E_3 + skip) / 2] * 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_decision_that_is_not_learned_from_is_mixed_without_a_gradient_by_hand(jit_compile):
+    """That of the second player in the first step; see the test before: its slope 6.5 is left out, others stay."""
+    team, batch = by_hand(jit_compile, skip=False)
+    batch.parts[0].learned = np.array([[True, True], [False, True]])
+    batch.parts[0].weight[1, 0] = 0
+    before = [team.parts[0].export(row).arrays for row in range(2)]
+    metrics = team.update(batch, learn=np.ones(2, bool), batch_size=2)
+    after = [team.parts[0].export(row).arrays for row in range(2)]
+    down = [{name: was[name] - now[name] for name in was} for was, now in zip(before, after, strict=True)]
+    of_mixer = [4 - 8 * E_3, 2, -2, 1, 2 + 4 * E_3, 3, 2 + 2 * E_3, -8.5, 3]
+    np.testing.assert_allclose(down[0]["team/net/mixer/head0.bias"], of_mixer, rtol=1e-5)
+    for own, slope, seen in zip(down, ([4, 4 + 4 * E_3], [0, 1 + 12 * E_3]), ([2, -2], [1, 0]), strict=True):
+        np.testing.assert_allclose(own["net/q/head0.bias"], [sum(slope), 0], rtol=1e-5)
+        np.testing.assert_allclose(own["net/q/head0.weight"], [[np.dot(slope, seen), 0]], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(metrics["loss/total"], [2.5] * 2, rtol=1e-5)
 
 
 # As the framework -----------------------------------------------------------------------------------------------------
@@ -227,13 +252,15 @@ def test_a_loaded_team_goes_on_exactly():
 
 
 @pytest.mark.parametrize(
-    ("column", "of_team"), [("obs", False), ("present", False), ("action", False), ("state", True), ("discount", True)]
+    ("column", "of_team"),
+    [("obs", False), ("present", False), ("learned", False), ("action", False), ("state", True), ("discount", True)],
 )
 def test_columns_of_another_kind_are_refused(column, of_team):
     """Compiled code reads them at an address."""
     team = team_of(COMPILED, mt.QMIX)
     batch = some_team(np.random.default_rng(5), team.parts, [1], 9)
     held: Any = batch if of_team else batch.parts[0]
+    held.learned = batch.parts[0].present
     setattr(held, column, getattr(held, column).astype(np.float64))
     with pytest.raises(TypeError, match=rf"column '{column}' must be .* in one piece; it is float64"):
         team.update(batch, learn=np.ones(3, bool), batch_size=9)

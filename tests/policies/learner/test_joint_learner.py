@@ -112,6 +112,80 @@ def test_agents_without_rows_do_not_change_and_the_team_follows_the_agent_with_m
     assert all(np.array_equal(got[name], value) for name, value in absent.items() if not name.startswith("team"))
 
 
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize(
+    ("algo", "settings", "left"),
+    [(mt.VDN, {"tau": 0.25}, 0.75**5), (mt.QMIX, {"target_sync": 6}, 0.0), (mt.QMIX, {"target_sync": 9}, 1.0),
+     (mt.WQMIX, {"tau": 0.25}, 0.75**5)],
+)  # fmt: skip
+def test_the_target_networks_of_an_agent_that_no_longer_learns_follow_its_networks(algo, settings, left, backend):
+    """After an update of all agents, the second one does not learn in five more; `left`: of the distance.
+
+    The team's updates are counted on: the sixth of the others copies with target_sync=6.
+    """
+    team = looped(agents(algo, backend=backend, **settings))
+    first, *later = batches(team, 6)
+    team.update(first, learn=ALL, batch_size=ROWS)
+    before = exported(team)
+    for batch in later:
+        team.update(batch, learn=np.array([1, 0, 1, 1], bool), batch_size=ROWS)
+    then, now = before[1], exported(team)[1]
+    followed = [name for name in now if name.startswith("net/target_")]
+    for name in followed:
+        online = now[name.replace("target_", "")]
+        assert (online == then[name.replace("target_", "")]).all()
+        distance = then[name] - online
+        assert np.abs(distance).max() > 1e-4
+        np.testing.assert_allclose(now[name] - online, left * distance, atol=1e-7, err_msg=name)
+    assert len(followed) >= 2
+    kept = [name for name in now if not name.startswith(("team/", "net/target_"))]
+    assert all((now[name] == then[name]).all() for name in kept)
+    assert team.gradient_steps.tolist() == [6, 1, 6, 6]
+
+
+def test_agents_with_equal_targets_do_not_change_by_a_bit_while_they_do_not_learn():
+    team = looped(agents(tau=0.3))
+    before = exported(team)
+    for batch in batches(team, 3):
+        team.update(batch, learn=np.array([1, 0, 1, 0], bool), batch_size=ROWS)
+    for was, now in zip(before[1::2], exported(team)[1::2], strict=True):
+        assert all((was[name] == now[name]).all() for name in now if not name.startswith("team/"))
+
+
+def test_no_target_network_moves_if_nobody_has_rows():
+    team = looped(agents(tau=0.3))
+    first, second = batches(team, 2)
+    team.update(first, learn=ALL, batch_size=ROWS)
+    before = exported(team)
+    for rows in second.parts:
+        rows.weight[...] = 0
+    team.update(second, learn=np.array([1, 0, 1, 1], bool), batch_size=ROWS)
+    for was, now in zip(before, exported(team), strict=True):
+        assert all((was[name] == now[name]).all() for name in now if "target_" in name)
+
+
+@pytest.mark.parametrize("algo", [mt.VDN, mt.QMIX, mt.WQMIX])
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_a_shared_agent_learns_from_one_seat_as_an_agent_beside_one_that_does_not_learn(algo, backend):
+    """One agent in two seats, of which the second is not learned from, and two agents with equal weights."""
+    given = {"tau": 1.0, "backend": backend, "team_size": 2, "max_grad_norm": 0.3}
+    first, second = agents(algo, **given)[::2]
+    second.restore(first.state())
+    shared = JointLearner([first.frozen_copy().learner_], [2], [0, 1])
+    pair = JointLearner([first.learner_, second.learner_], [1, 1], [0, 1])
+    batch = some_team(np.random.default_rng(1), shared.parts, [2], ROWS)
+    learned = np.arange(2 * ROWS)[None] < ROWS
+    parts = [picked(batch.parts[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
+    masked = replace(batch.parts[0], learned=learned, weight=batch.parts[0].weight * learned)
+    before = exported(shared)[0]
+    shared.update(replace(batch, parts=[masked]), learn=np.ones(1, bool), batch_size=ROWS)
+    pair.update(replace(batch, parts=parts), learn=np.array([True, False]), batch_size=ROWS)
+    (joined,), (one, _) = exported(shared), exported(pair)
+    assert (joined["net/q/head0.weight"] != before["net/q/head0.weight"]).any()
+    for name in one:
+        np.testing.assert_allclose(joined[name], one[name], atol=1e-6, err_msg=name)
+
+
 def test_both_frameworks_learn_the_same():
     teams = [stacked(agents(backend=backend, dueling=True, tau=0.3)) for backend in ("torch", "tensorflow")]
     for batch in batches(teams[0], 4):

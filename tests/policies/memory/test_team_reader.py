@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -154,6 +156,69 @@ def test_only_batch_steps_in_which_a_player_of_the_team_learned_are_drawn():
     times, counts = np.unique(drawn.parts[0].obs[0, :, 0], return_counts=True)
     assert times.tolist() == [4, 5, 9, 10, 11]
     assert abs(counts - 80).max() < 4 * np.sqrt(400 * 0.2 * 0.8)
+
+
+def learning_in_turn():
+    """Streams of six batch steps of three players; in step t, the observations are 10 t + player. Masks by step:
+
+    a learns from 0 to 3 and does not any more; b in 1, 2, 4 and 5; c in 2, 3 and 5.
+    """
+    spec = one_group()
+    streams, script = Streams(spec, 1, {0: Storage(10)}), Script(spec)
+    masks = [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 1, 0], [0, 1, 1]]
+    for time, mask in enumerate([*masks, masks[-1]]):
+        streams.learning(np.array(mask, bool))
+        streams.arrived(script.show({p: (10 * time + p, ALL) for p in range(3)}, (1, 1, 1)))
+        if time < len(masks):
+            streams.decided(0, np.zeros((3, 1), int), {})
+    return streams
+
+
+def test_rows_of_seats_that_did_not_learn_or_do_not_learn_now_have_weight_0():
+    """By hand, for three agents: a does not learn now, so that its rows are not learned from."""
+    streams = learning_in_turn()
+    team = reader(streams, [[[0], [1], [2]]])
+    assert team.size().tolist() == [0, 4, 3]
+    batch = at(reader(streams, [[[0], [1], [2]]]), range(6), [0] * 6)
+    (rows,) = batch.parts
+    learned = [[0] * 6, [0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 0, 1]]
+    assert rows.learned is not None and rows.learned.tolist() == np.array(learned, bool).tolist()
+    assert rows.weight.tolist() == learned and rows.present.all()
+    assert batch.weight.tolist() == [[0, 1, 1, 1, 1, 1]]
+    drawn = team.sample([np.random.default_rng(0)] * 3, np.full(3, GAMMA), 200)
+    assert np.unique(drawn.parts[0].obs[0, :, 0]).tolist() == [10, 20, 30, 40, 50]
+
+
+def test_one_agent_in_several_seats_learns_from_those_that_learn():
+    team = reader(learning_in_turn(), [[[0, 2]], [[1]]])
+    assert team.size().tolist() == [3, 4]
+    shared, alone = at(team, range(6), [0] * 6).parts
+    assert shared.weight.tolist() == [[0] * 6 + [0, 0, 1, 1, 0, 1]]
+    assert alone.learned is not None and alone.learned.tolist() == [[False, True, True, False, True, True]]
+    every = at(team, [2, 5], [0, 0]).parts[1]
+    assert every.learned is None and every.weight.tolist() == [[1, 1]]
+
+
+def test_seats_that_alone_learned_are_drawn_once_they_learn_again():
+    streams = learning_in_turn()
+    team = reader(streams, [[[0], [1]]])
+    streams.learning(np.array([1, 0, 0], bool))
+    assert team.size().tolist() == [4, 0]
+    drawn = team.sample([np.random.default_rng(0)] * 2, np.full(2, GAMMA), 200).parts[0]
+    assert np.unique(drawn.obs[0, :, 0]).tolist() == [0, 10, 20, 30] and not drawn.weight[1].any()
+
+
+def test_a_sequence_begins_anew_after_a_decision_that_is_not_learned_from():
+    """No gradient flows back into it. The rows of a burn-in give none, and c starts from them."""
+    gru = Needs(on_policy=False, block=5)
+    (rows,) = at(reader(learning_in_turn(), [[[0], [1], [2]]], gru), [1], [0]).parts
+    begins = [[1, 0, 0, 0, 0], [1, 0, 0, 1, 0], [1, 1, 0, 0, 1]]
+    assert rows.begins is not None and rows.begins.tolist() == np.array(begins, bool).tolist()
+    assert rows.weight.tolist() == [[0] * 5, [1, 1, 0, 1, 1], [0, 1, 1, 0, 1]]
+    (rows,) = at(reader(learning_in_turn(), [[[0], [1], [2]]], replace(gru, burn_in=1)), [2], [0]).parts
+    begins = [[1, 0, 0, 0, 0], [1, 0, 0, 1, 0], [1, 0, 0, 0, 1]]
+    assert rows.begins is not None and rows.begins.tolist() == np.array(begins, bool).tolist()
+    assert rows.weight.tolist() == [[0] * 5, [0, 1, 0, 1, 1], [0, 1, 1, 0, 1]]
 
 
 PARTS = [(one_group(), [[[0], [1], [2]]]), (one_group(), [[[2, 0]]]), (two_groups(), [[[0], [2]], [[1, 3]]]),

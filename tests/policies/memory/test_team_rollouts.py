@@ -71,6 +71,29 @@ def test_batch_steps_at_which_nobody_of_the_team_learned_weigh_nothing():
     assert rollout.parts[0].present.tolist() == [[True, True, False, True, True]] * 2
 
 
+def test_the_rows_of_a_seat_up_to_its_last_drop_are_not_taken():
+    """One agent in the seats of a and c, and b. c is dropped before its decision in step 2, and b in step 4."""
+    spec = one_group()
+    streams, script = Streams(spec, 1, {0: Storage(9)}), Script(spec)
+    team = reader(streams, [[[0, 2]], [[1]]])
+    for time in range(6):
+        streams.arrived(script.show(dict.fromkeys(range(3), (time, ALL)), (time, time, time)))
+        for agent, seat in {2: [(0, 1)], 4: [(1, 0)]}.get(time, []):
+            team.drop(agent, seat)
+        streams.decided(0, np.zeros((3, 1), int), {})
+    again = reader(streams, [[[0, 2]], [[1]]])
+    again.restore(team.state())
+    for each in (team, again):
+        rollout = taken(each)
+        assert rollout.weight.tolist() == [[1] * 5]
+        shared, alone = rollout.parts
+        assert shared.weight.tolist() == [[1] * 5 + [0, 0, 1, 1, 1]] and alone.weight.tolist() == [[0, 0, 0, 0, 1]]
+        assert shared.learned is not None and shared.learned.tolist() == (shared.weight > 0).tolist()
+    team.drop(0)
+    with pytest.raises(AgentError, match="no batch step of the team ended"):
+        taken(team)
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("spec", "parts"), PARTS)
 def test_in_random_games_each_row_comes_once(spec, parts, seed):
@@ -119,5 +142,9 @@ def test_a_restored_reader_goes_on_where_it_was():
     other = reader(streams, [[[0], [1], [2]]])
     other.restore(team.state())
     assert taken(other).reward.tolist() == taken(team).reward.tolist() == [[3, 4]]
+    dropped = np.zeros(3, np.int64)
     with pytest.raises(SaveError, match="since"):
-        other.restore(State({"since": 6}))
+        other.restore(State({"since": 6}, {"dropped": dropped}))
+    for forged in (dropped + 6, dropped - 1, dropped[:2], dropped.astype(float)):
+        with pytest.raises(SaveError, match="dropped"):
+            other.restore(State({"since": 3}, {"dropped": forged}))

@@ -94,6 +94,7 @@ def test_fused_run_of_a_team_with_masks_and_episodes_that_end_at_any_time():
     ("settings", "mask"),
     [
         pytest.param({}, [1, 0, 1], id="one does not learn"),
+        pytest.param({"share": True, "tau": 0.1}, [1, 0, 1], id="one agent, which does not learn from all its seats"),
         *LONG * [pytest.param({"share": True}, None, id="one agent in all seats")],
     ],
 )  # fmt: skip
@@ -107,11 +108,13 @@ def test_rounds_are_separate_where_players_die_wait_or_are_absent(game):
     hold(game, lambda: team("vdn", game, learning_starts=100), many=False, team_reward="sum")
 
 
-def test_schedules_masks_and_batch_sizes_of_a_team_change_in_planned_rounds():
+@pytest.mark.parametrize("settings", [{}, {"share": True}, {"tau": 0.1}])
+def test_schedules_masks_and_batch_sizes_of_a_team_change_in_planned_rounds(settings):
+    """In the batch steps of some masks, some of the seats that learn later did not learn: they are updated singly."""
     runs = []
     for callbacks in ([], [Looking()]):
         made: list[mt.DecentralizedTrainer] = []
-        agents = team(epsilon=mt.linear(1.0, 0.0, 500), learning_rate=mt.linear(0.01, 0.0, 600))
+        agents = team(epsilon=mt.linear(1.0, 0.0, 500), learning_rate=mt.linear(0.01, 0.0, 600), **settings)
 
         def train_fn(episodes, steps, made=made, agents=agents):
             made[0].learning_mask = np.arange(3) != episodes // 5 % 3
