@@ -312,10 +312,7 @@ class _Followed:
         last = self.handle.wait(seconds)
         if last.stop_reason:
             self.reason = last.stop_reason
-            view = self.view
-            view.episodes, view.env_steps, view.updates, view.seconds = (
-                last.episodes, last.env_steps, last.updates, last.seconds,
-            )  # fmt: skip
+            self.view.count(last.episodes, last.env_steps, last.updates, last.seconds)
 
 
 def _clusters(address: str | None) -> Iterator[Cluster]:

@@ -14,7 +14,7 @@ from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError, SaveError, shown
 from marltrain.files import complete_folder
 from marltrain.json_files import read_json
-from marltrain.trainer.reporting.run_view import RunView
+from marltrain.trainer.reporting.run_view import Curve, RunView
 from marltrain.trainer.reporting.screens import make_screen
 from marltrain.trainer.reporting.tensorboard import EventReader
 from marltrain.trainer.reporting.text_charts import plain
@@ -94,7 +94,8 @@ class RunReader:
             raise SaveError(f"{self.folder / CONFIG}: names no settings of a trainer")
         self.view = RunView(f"{config.get('env')} - {self.folder.name}", _budgets(trainer))
         self._files: dict[Path, EventReader] = {}
-        self._times: tuple[float, float] | None = None
+        self._begun = 0.0  # when the run began, as if it had not been interrupted; seconds since 1970
+        self._times = Curve()  # durations of the run at env steps
 
     def going_on(self) -> bool:
         """Return whether the run goes on, as far as its lock file tells; note it in the view."""
@@ -114,21 +115,27 @@ class RunReader:
                 self._files[path] = EventReader(path)
             for event in self._files[path].new():
                 self._add(event)
-        if self._times is not None:
-            self.view.seconds = self._times[1] - self._times[0]
 
     def wait(self, seconds: float) -> None:
         """Wait for so many seconds."""
         time.sleep(seconds)
 
     def _add(self, event: Any) -> None:
-        first = event.wall_time if self._times is None else self._times[0]
-        self._times = first, event.wall_time
+        self._begun = self._begun or event.wall_time
         if event.HasField("session_log") and event.session_log.status == event.session_log.START:
-            self.view.cut(event.step)
+            self._resumed(event.step, event.wall_time)
+        seconds = event.wall_time - self._begun
         scalars = dict(_scalars(event))
         if scalars:
             self.view.add(scalars, event.step)
+            self._times.add(event.step, seconds)
+        self.view.count(self.view.episodes, self.view.env_steps, self.view.updates, seconds)
+
+    def _resumed(self, env_steps: int, now: float) -> None:
+        """Go back to the counts and the duration before some env steps, from which the run was resumed."""
+        self.view.cut(env_steps)
+        self._times.cut(env_steps)
+        self._begun = now - (self._times.values[-1] if self._times.values else 0.0)
 
 
 def _scalars(event: Any) -> Iterator[tuple[str, float]]:

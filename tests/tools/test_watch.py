@@ -9,6 +9,7 @@ import pytest
 import marltrain as mt
 from marltrain.tools.watch import RunReader, _budgets
 from marltrain.trainer.reporting.tensorboard import EventFile
+from marltrain.trainer.reporting.text_charts import plain
 from tests.trainer.running import ppo, trainer
 
 
@@ -112,3 +113,27 @@ def test_a_damaged_event_file_is_named(tmp_path):
     next((tmp_path / "run").glob("events.*")).write_bytes(b"\x05" + bytes(11) + b"\xff" * 400)
     with pytest.raises(mt.SaveError, match=r"events\.out\.tfevents"):
         mt.watch("run", once=True)
+
+
+def test_the_pause_before_a_run_was_resumed_is_no_part_of_its_duration(tmp_path, monkeypatch):
+    """100 of 400 steps in 10 s, 100 more that are lost, and after an hour 100 in 10 s: 200 more take 20 s."""
+    trainer(steps_per_train=9).train(ppo(), [1, 1], plot=False)
+    for old in (tmp_path / "run").glob("events.*"):
+        old.unlink()
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"steps_per_train": 9', '"steps_per_train": 400'))
+    now = [1000.0]
+    monkeypatch.setattr("marltrain.trainer.reporting.tensorboard.time.time", lambda: now[0])
+    for resumed, begin in ((0, 1000.0), (101, 5000.0)):
+        now[0] = begin
+        file = EventFile(tmp_path / "run")
+        if resumed:
+            file.resume(resumed)
+        for env_steps in (100, 200) if not resumed else (200,):
+            now[0] += 10.0
+            file.write({"train/episodes": env_steps / 10, "train/updates": 0.0}, env_steps)
+        file.close()
+    reader = RunReader("run")
+    reader.read()
+    text = plain(reader.view.lines(80, 24))
+    assert "20 episodes, 200 env steps" in text and "0:20 < 0:20" in text

@@ -143,6 +143,7 @@ class Job(Callback):
         )  # fmt: skip
         for scalars, env_steps in self._points:
             self._view.add(scalars, env_steps)
+        self._view.count(moment.episodes, moment.env_steps, moment.updates, moment.seconds)
         report = Report(self._progress, self._points, self._answers, room)
         self._points, self._answers = [], {}
         return report

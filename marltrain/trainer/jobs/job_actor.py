@@ -39,6 +39,8 @@ class JobActor(Served):
         self._progress, self._at = report.progress, time.monotonic()
         for scalars, env_steps in report.points:
             self._view.add(scalars, env_steps)
+        now = report.progress
+        self._view.count(now.episodes, now.env_steps, now.updates, now.seconds)
         for number, answer in report.answers.items():
             future = self._answers.get(number)
             if future is not None and not future.done():
@@ -66,10 +68,8 @@ class JobActor(Served):
 
     async def view(self) -> RunView:
         """Return the numbers that a dashboard shows."""
-        view, now = self._view, self._progress
-        view.episodes, view.env_steps, view.updates = now.episodes, now.env_steps, now.updates
-        view.seconds, view.note = now.seconds, now.note
-        return view
+        self._view.note = self._progress.note
+        return self._view
 
     async def wait(self, seconds: float) -> RunProgress:
         """Wait until the run ends, at most so many seconds; return the last report."""

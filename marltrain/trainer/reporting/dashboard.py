@@ -92,8 +92,7 @@ class Dashboard(Callback):
         if self._screen is None:
             return
         view, before = self._view, time.thread_time()
-        view.episodes, view.env_steps, view.updates = moment.episodes, moment.env_steps, moment.updates
-        view.seconds = moment.seconds
+        view.count(moment.episodes, moment.env_steps, moment.updates, moment.seconds)
         try:
             self._screen.show(view)
         except (OSError, ValueError):

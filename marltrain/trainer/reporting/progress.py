@@ -16,16 +16,15 @@ from marltrain.errors import ConfigError
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.reporting.run_view import clock
+from marltrain.trainer.reporting.speed import Speed
 from marltrain.waiting import listening
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-BAR = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
+BAR = "{percentage:3.0f}%|{bar:20}| {desc}"
 BAR_INTERVAL = 0.1
 LINE_INTERVAL = 30.0
-SMOOTHING = 0.3
-"""Weight of the newest interval in the displayed rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +75,7 @@ class _Lines:
 
 
 class Progress(Callback):
-    """Shows episodes, env steps, env steps per second, the metric (and the best), the loss and the time left.
+    """Shows episodes, env steps, env steps per second (see `Speed`), the metric (and the best), the loss and the time.
 
     During a test, it shows the number of finished episodes of the test.
 
@@ -101,15 +100,15 @@ class Progress(Callback):
         self._metric: float | None = None
         self._best: float | None = None
         self._loss: float | None = None
-        self._rate: float | None = None
+        self._speed = Speed()
         self._testing = ""
-        self._shown = (0, 0.0)
         self._shown_at = (0, 0.0)
 
     def on_train_start(self, moment: Moment) -> None:
         """Open the bar."""
-        self._metric = self._best = self._loss = self._rate = None
-        self._shown, self._shown_at = (moment.env_steps, moment.seconds), (moment.episodes, moment.seconds)
+        self._metric = self._best = self._loss = None
+        self._speed, self._shown_at = Speed(), (moment.episodes, moment.seconds)
+        self._measure(moment)
         if self._terminal:
             from tqdm import tqdm
 
@@ -118,10 +117,13 @@ class Progress(Callback):
 
     def on_collect(self, moment: Moment) -> None:
         """Refresh the display if it is due."""
+        if moment.seconds >= self._speed.due:
+            self._measure(moment)
         self._show_if_due(moment)
 
     def on_update_end(self, moment: Moment) -> None:
         """Store the mean loss over agents."""
+        self._measure(moment)
         losses = [values["loss/total"] for values in moment.data["metrics"].values() if "loss/total" in values]
         if losses:
             self._loss = sum(losses) / len(losses)
@@ -139,6 +141,7 @@ class Progress(Callback):
 
     def on_test_end(self, moment: Moment) -> None:
         """Store the metric and show it."""
+        self._measure(moment)
         self._testing = ""
         self._metric = float(moment.data["metric"])
         if moment.data["best"] or self._best is None:
@@ -173,19 +176,21 @@ class Progress(Callback):
             self._show(moment)
 
     def _show(self, moment: Moment) -> None:
-        self._measure(moment)
-        done = self._done(moment)
-        text = self._text(moment)
+        if not self._testing:
+            self._measure(moment)
+        done, left = self._done(moment), self._speed.left()
+        text, passed = self._text(moment), clock(moment.seconds)
         if self._bar is not None:
             self._bar.n = done or 0.0
             self._bar.ncols = (
                 shutil.get_terminal_size().columns - 1
             )  # tqdm's own shows nothing if the reported width is 0
             with self._while_it_is_read():
-                self._bar.set_description_str(text, refresh=True)
+                left_text = "?" if left is None else clock(left)
+                self._bar.set_description_str(f"{text} [{passed}<{left_text}]", refresh=True)
         else:
             share = "" if done is None else f"{done:4.0%}  "
-            self._line(f"{share}{text}  {clock(moment.seconds)}{self._left(done, moment.seconds)}")
+            self._line(f"{share}{text}  {passed}{'' if left is None else f' < {clock(left)}'}")
         self._shown_at = (moment.episodes, moment.seconds)
 
     def _line(self, text: str) -> None:
@@ -205,11 +210,7 @@ class Progress(Callback):
             self._file, self._terminal, self._bar = None, False, None
 
     def _measure(self, moment: Moment) -> None:
-        steps, seconds = moment.env_steps - self._shown[0], moment.seconds - self._shown[1]
-        if steps > 0 and seconds > 0:
-            newest = steps / seconds
-            self._rate = newest if self._rate is None else self._rate + SMOOTHING * (newest - self._rate)
-            self._shown = (moment.env_steps, moment.seconds)
+        self._speed.add(moment.seconds, moment.env_steps, moment.updates, self._done(moment))
 
     def _done(self, moment: Moment) -> float | None:
         shares = [getattr(moment, counter) / budget for counter, budget in self._budgets.items() if budget]
@@ -217,8 +218,8 @@ class Progress(Callback):
 
     def _text(self, moment: Moment) -> str:
         parts = [f"{moment.episodes:,} episodes", f"{moment.env_steps:,} env steps"]
-        if self._rate is not None:
-            parts.append(f"{self._rate:,.0f}/s")
+        if (rate := self._speed.rate) is not None:
+            parts.append(f"{rate:,.0f}/s")
         if self._metric is not None and self._best is not None:
             parts.append(f"metric {self._metric:.4g} (best {self._best:.4g})")
         if self._loss is not None:
@@ -226,6 +227,3 @@ class Progress(Callback):
         if self._testing:
             parts.append(self._testing)
         return ", ".join(parts)
-
-    def _left(self, done: float | None, seconds: float) -> str:
-        return f" < {clock(seconds / done - seconds)}" if done else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from marltrain.trainer.reporting.speed import Speed
 from marltrain.trainer.reporting.text_charts import Line, bar, beside, box, curve, fitted, number
 
 MOST_POINTS = 4096
@@ -46,10 +47,11 @@ class Curve:
 
 @dataclass
 class RunView:
-    """State of a run, fed with the points of its loggers (`ScalarLogger`).
+    """State of a run, fed with the points of its loggers (`ScalarLogger`), and with its counts.
 
     title: environment and folder.  budgets: counts at which training ends, by the name of the counter.
     episodes, env_steps, updates, seconds: counts so far.  note: what happens now, such as a test.
+    speed: estimates the time left.
     """
 
     title: str
@@ -63,13 +65,19 @@ class RunView:
     metric: Curve = field(default_factory=Curve)
     returns: Curve = field(default_factory=Curve)
     loss: Curve = field(default_factory=Curve)
+    speed: Speed = field(default_factory=Speed)
+
+    def count(self, episodes: int, env_steps: int, updates: int, seconds: float) -> None:
+        """Take the counts of the run at a time; seconds: duration of the run."""
+        self.episodes, self.env_steps, self.updates, self.seconds = episodes, env_steps, updates, seconds
+        self.speed.add(seconds, env_steps, updates, self.done)
 
     def add(self, scalars: Mapping[str, float], env_steps: int) -> None:
         """Add a point of a logger."""
         self.latest.update(scalars)
         self.env_steps = max(self.env_steps, env_steps)
-        self.episodes = max(self.episodes, int(scalars.get(EPISODES, 0)))
-        self.updates = max(self.updates, int(scalars.get(UPDATES, 0)))
+        self.episodes = int(scalars.get(EPISODES, self.episodes))
+        self.updates = int(scalars.get(UPDATES, self.updates))
         if METRIC in scalars:
             self.metric.add(env_steps, scalars[METRIC])
         for points, values in (
@@ -80,7 +88,8 @@ class RunView:
                 points.add(env_steps, sum(values) / len(values))
 
     def cut(self, env_steps: int) -> None:
-        """Remove the points of curves from an env step on."""
+        """Go back to the counts before an env step, from which a resumed run makes its points again."""
+        self.env_steps, self.speed = env_steps - 1, Speed()
         for points in (self.metric, self.returns, self.loss):
             points.cut(env_steps)
 
@@ -120,7 +129,8 @@ class RunView:
         time = clock(self.seconds)
         if self.done is None:
             return [counts, [(time, "")]]
-        left = f"{time} < {clock(self.seconds / self.done - self.seconds)}" if self.done > KNOWN else time
+        seconds = self.speed.left(KNOWN)
+        left = time if seconds is None else f"{time} < {clock(seconds)}"
         share = f"{self.done:4.0%} "
         room = max(4, width - len(share) - len(left) - 1)
         return [counts, [(share, "bold"), *bar(self.done, room), (f" {left}", "")]]

@@ -2,7 +2,7 @@
 
 <agent>/<metric>                  means over the updates since the last point
 train/return/<player>             mean over the training episodes since the last point
-train/env_steps_per_second
+train/env_steps_per_second        over the last seconds up to the end of an update; see `Speed`
 train/episodes                    finished training episodes
 train/updates                     updates so far
 cluster/bytes_to_runners, cluster/bytes_from_runners  bytes so far, with runners
@@ -25,6 +25,7 @@ from marltrain.errors import ConfigError, shown
 from marltrain.state import State
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.reporting.history import Means
+from marltrain.trainer.reporting.speed import Speed
 
 
 class ScalarLogger(Callback):
@@ -47,6 +48,7 @@ class ScalarLogger(Callback):
         self.followers: list[Callable[[Mapping[str, float], int], None]] = []
         self._means = Means()
         self._last = (0, 0.0)
+        self._speed, self._updates = Speed(), 0  # updates before this call of `train`
 
     def open(self, moment: Moment) -> None:
         """Start to log; `moment.env_steps` is not 0 if the run continues an earlier one."""
@@ -68,6 +70,8 @@ class ScalarLogger(Callback):
         """Call `open`."""
         self.open(moment)
         self._last = (moment.env_steps, moment.seconds)
+        self._speed, self._updates = Speed(), moment.updates
+        self._measure(moment)
 
     def on_episode_end(self, moment: Moment) -> None:
         """Add the returns to the means."""
@@ -77,6 +81,7 @@ class ScalarLogger(Callback):
     def on_update_end(self, moment: Moment) -> None:
         """Add the metrics to the means; write a point if one is due."""
         self._means.add(moment.data["metrics"], moment.data["rounds"])
+        self._measure(moment)
         if moment.seconds - self._last[1] >= self.every:
             self._write_point(moment)
 
@@ -120,13 +125,12 @@ class ScalarLogger(Callback):
     def _write_point(self, moment: Moment) -> None:
         """Write the means since the last point."""
         scalars = self._means.take()
-        steps, seconds = moment.env_steps - self._last[0], moment.seconds - self._last[1]
-        if steps > 0 and seconds > 0:
-            scalars |= {
-                "train/env_steps_per_second": steps / seconds,
-                "train/episodes": float(moment.episodes),
-                "train/updates": float(moment.updates),
-            }
+        if moment.updates == self._updates:  # otherwise the rate ends with an update, since steps alone are faster
+            self._measure(moment)
+        if moment.env_steps > self._last[0] and moment.seconds > self._last[1]:
+            rate = self._speed.rate
+            scalars |= {} if rate is None else {"train/env_steps_per_second": rate}
+            scalars |= {"train/episodes": float(moment.episodes), "train/updates": float(moment.updates)}
         self._last = (moment.env_steps, moment.seconds)
         if moment.traffic.fragments:
             scalars["cluster/bytes_to_runners"] = moment.traffic.sent
@@ -140,6 +144,9 @@ class ScalarLogger(Callback):
         if scalars:
             self._send(scalars, moment.env_steps)
             self.flush()
+
+    def _measure(self, moment: Moment) -> None:
+        self._speed.add(moment.seconds, moment.env_steps, moment.updates)
 
     def _send(self, scalars: Mapping[str, float], env_steps: int) -> None:
         """Write scalars, and pass them to the followers."""

@@ -283,3 +283,35 @@ def test_no_announcement_after_the_reader_is_gone(monkeypatch):
     with announced(True):
         waiting.tell("compiling ...")
         waiting.tell("compiled in 2.0 s")
+
+
+def test_rates_in_the_bar_count_short_and_long_intervals_by_their_length(monkeypatch):
+    """1,000 steps in 0.25 s, then an update of 2.25 s: 400 a second; a test begins 5 ms after 20 more steps."""
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = showing(file=(file := Terminal()))
+    shown.on_train_start(moment("on_train_start"))
+    steps, seconds = 0, 0.0
+    for updates in range(8):
+        for _ in range(10):
+            steps, seconds = steps + 100, seconds + 0.025
+            shown.on_collect(moment("on_collect", env_steps=steps, updates=updates, seconds=seconds))
+        seconds += 2.25
+        ended = {"env_steps": steps, "updates": updates + 1, "seconds": seconds}
+        shown.on_update_end(moment("on_update_end", **ended, metrics={}))
+        late = {"updates": updates + 1, "env_steps": steps + 20, "seconds": seconds + 0.005}
+        shown.on_collect(moment("on_collect", **late))
+        shown.on_test_start(dataclasses.replace(moment("on_test_start", **late), data={"episodes": 5}))
+        shown.on_test_end(moment("on_test_end", **late, metric=1.0, best=True))
+    rates = [
+        int(text.split("/s")[0].split()[-1].replace(",", "")) for text in file.getvalue().split("\r") if "/s" in text
+    ]
+    assert len(rates) > 20 and all(250 < rate < 600 for rate in rates[len(rates) // 2 :])
+
+
+def test_the_bar_of_a_resumed_run_shows_its_duration_and_the_time_left(monkeypatch):
+    """Half of 8,000 steps took an hour; then 400 in 40 s: 3,600 more take 360 s."""
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = showing(file=(file := Terminal()), env_steps=8000)
+    shown.on_train_start(moment("on_train_start", env_steps=4000, seconds=3600.0))
+    shown.on_collect(moment("on_collect", env_steps=4400, seconds=3640.0))
+    assert "4,400 env steps, 10/s [1:00:40<6:00]" in file.getvalue()
