@@ -17,6 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from marltrain.errors import SpecError
+from marltrain.values import Values
 
 Array = NDArray[Any]
 Obs = NDArray[Any] | dict[str, NDArray[Any]]
@@ -73,6 +74,16 @@ class Part:
     def where(self) -> str:
         """The part's name for messages."""
         return f" part {self.name!r}" if self.name else ""
+
+    @cached_property
+    def values(self) -> Values:
+        """The allowed values."""
+        return Values(self.space, image=self.image)
+
+    def check(self, array: Array, *, batched: bool, bounds: bool) -> None:
+        """Raise SpecError for values that their conversion to arrays would change; see `Values.fault`."""
+        if fault := self.values.fault(self.where, array, batched=batched, bounds=bounds):
+            raise SpecError(fault)
 
 
 def _leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], Space]]:
@@ -180,9 +191,11 @@ class Layout:
         low = np.full(self.vector_size, -np.inf, np.float32)
         high = np.full(self.vector_size, np.inf, np.float32)
         for part in self.parts:
-            if not part.image and isinstance(part.space, spaces.Box):
-                low[part.start : part.stop] = part.space.low.reshape(-1)
-                high[part.start : part.stop] = part.space.high.reshape(-1)
+            place = slice(part.start, part.stop)
+            if isinstance(part.space, spaces.MultiBinary):
+                low[place], high[place] = 0, 1
+            elif not part.image and isinstance(part.space, spaces.Box):
+                low[place], high[place] = _bounds_of(part.space)
         return None if np.isneginf(low).all() and np.isposinf(high).all() else (low, high)
 
     def empty(self, leading: tuple[int, ...], allocate: Allocate = np.zeros) -> Obs:
@@ -190,16 +203,17 @@ class Layout:
         made = {name: allocate((*leading, *shape), dtype) for name, (shape, dtype) in self.shapes.items()}
         return next(iter(made.values())) if self.single else made
 
-    def encode(self, observation: Any) -> tuple[Obs, bool]:
+    def encode(self, observation: Any, *, bounds: bool = True) -> tuple[Obs, bool]:
         """Convert an observation, or a batch with one leading axis, to arrays; return them, and whether it is a batch.
 
-        Raises SpecError if a part is missing or has another shape than its space.
+        bounds: whether values that their arrays show are checked, too; `contract` checks these of many environments.
+        Raises SpecError if a part is missing, has another shape than its space, or holds values that would change.
         """
         vectors: list[Array] = []
         images: dict[str, Array] = {}
         batched: bool | None = None
         for part in self.parts:
-            value, has_batch = self._leaf(part, _take(observation, part))
+            value, has_batch = self._leaf(part, _take(observation, part), bounds=bounds)
             if batched is not None and has_batch != batched:
                 raise SpecError(f"observation{part.where}: some parts carry a batch axis and some do not")
             batched = has_batch
@@ -214,14 +228,19 @@ class Layout:
         return (next(iter(made.values())) if self.single else made), bool(batched)
 
     def write(self, observation: Any, target: Obs, index: Any) -> None:
-        """Write one observation into `target[index]`; raises SpecError if it does not fit the space."""
+        """Write one observation into `target[index]`; raises SpecError if it does not fit the space.
+
+        Values out of range that the array shows are not checked; see `encode`.
+        """
         if self._plain:  # fast path of the most common case, for every environment step
             value = np.asarray(observation)
             if value.shape != self.parts[0].space.shape or value.dtype.kind not in NUMBERS:
                 raise SpecError(_misfit(self.parts[0], value))
+            if self._whole and value.dtype.kind == "f":
+                self.parts[0].check(value, batched=False, bounds=False)
             target[index] = value if value.ndim == 1 else value.reshape(-1)
             return
-        encoded, batched = self.encode(observation)
+        encoded, batched = self.encode(observation, bounds=False)
         if batched:
             raise SpecError(f"observation has one axis more than its space {self.space}")
         assign_obs(target, index, encoded)
@@ -236,7 +255,11 @@ class Layout:
     def _plain(self) -> bool:
         return isinstance(self.space, spaces.Box) and not self.parts[0].image  # (not a mapping with a single part)
 
-    def _leaf(self, part: Part, value: Any) -> tuple[Array, bool]:
+    @cached_property
+    def _whole(self) -> bool:
+        return self._plain and not np.issubdtype(self.space.dtype, np.floating)
+
+    def _leaf(self, part: Part, value: Any, *, bounds: bool) -> tuple[Array, bool]:
         array, shape = np.asarray(value), tuple(part.space.shape or ())
         if array.dtype.kind not in NUMBERS:
             raise SpecError(_misfit(part, array))
@@ -246,6 +269,7 @@ class Layout:
             batched = True
         else:
             raise SpecError(_misfit(part, array))
+        part.check(array, batched=batched, bounds=bounds)
         if part.image:
             return array.astype(np.uint8, copy=False), batched
         lead = array.shape[:1] if batched else ()
@@ -268,7 +292,28 @@ class Layout:
             cuts = np.cumsum(part.space.nvec.reshape(-1))[:-1]
             index = np.stack([hot.argmax(-1) for hot in np.split(flat, cuts, -1)], -1)
             return index.reshape(*flat.shape[:-1], *part.space.shape) + part.space.start
-        return flat.reshape(*flat.shape[:-1], *(part.space.shape or ())).astype(part.space.dtype, copy=False)
+        shaped = flat.reshape(*flat.shape[:-1], *(part.space.shape or ()))
+        if isinstance(part.space, spaces.Box) and np.issubdtype(part.space.dtype, np.integer):
+            return _whole_numbers(shaped, part.space)
+        return shaped.astype(part.space.dtype, copy=False)
+
+
+def _bounds_of(space: spaces.Box) -> tuple[Array, Array]:
+    """Return the lowest and highest values of a Box that its dtype and float32 hold, [V] float32 each."""
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    if space.dtype == np.float16:
+        largest = np.float32(np.finfo(np.float16).max)
+        return np.maximum(low.astype(np.float32), -largest), np.minimum(high.astype(np.float32), largest)
+    with np.errstate(over="ignore"):  # bounds beyond float32 are infinite
+        return low.astype(np.float32), high.astype(np.float32)
+
+
+def _whole_numbers(values: Array, space: spaces.Box) -> Array:
+    """Convert float32 values to integers of a Box; those that float32 rounds past a bound become the bound."""
+    wide = values.astype(np.float64)
+    over, under = wide >= space.high, wide <= space.low
+    made = np.where(over | under, 0, wide).astype(space.dtype)
+    return np.where(over, space.high, np.where(under, space.low, made))
 
 
 def _misfit(part: Part, array: Array) -> str:

@@ -83,8 +83,8 @@ def test_parts_lie_where_they_say():
     assert obs["view"].dtype == np.uint8
     assert layout.bounds is not None
     low, high = layout.bounds
-    assert low.tolist() == [-np.inf] * 3 + [-1] * 4 + [-np.inf] * 7
-    assert high[3:7].tolist() == [1] * 4
+    assert low.tolist() == [-np.inf] * 3 + [-1] * 4 + [0] * 2 + [-np.inf] * 5
+    assert high[3:9].tolist() == [1] * 6
 
 
 @pytest.mark.parametrize(

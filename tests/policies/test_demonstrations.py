@@ -96,7 +96,7 @@ def test_box_actions_are_flat_and_bounds_that_float32_rounds_are_kept():
         ({"observation": np.zeros((3, 3))}, r"observation has shape \(3, 3\), its space says \(2,\)"),
         ({"observation": np.zeros((2, 2))}, r"obs, part 'vector', must be float32 of shape \(3, 2\)"),
         ({"observation": np.zeros(2)}, "observation must have a leading axis"),
-        ({"observation": [[0, 0], [0, np.nan], [0, 0]]}, "obs of decision 1 holds numbers that are not finite"),
+        ({"observation": [[0, 0], [0, np.nan], [0, 0]]}, r"observation leaves .*row 1: entry 1 is nan"),
         ({"next_observation": np.zeros((4, 2))}, r"next_obs, part 'vector', must be float32 of shape \(3, 2\)"),
         ({"observation": np.zeros((0, 2)), "action": np.zeros(0, int), "ends": None}, "hold no decisions"),
     ],

@@ -84,7 +84,9 @@ class Port:
     def _write_obs(self, observation: Any, target: Obs, e: int) -> None:
         try:
             self.player.layout.write(observation["observation"] if self._nested else observation, target, (self.row, e))
-        except (SpecError, KeyError, IndexError, TypeError, ValueError) as error:
+        except SpecError as error:
+            raise EnvError(f"player {self.player.name!r}: {error}") from error
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EnvError(
                 f"player {self.player.name!r}: the observation does not fit its space: {text_of(error)}"
             ) from error

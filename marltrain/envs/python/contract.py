@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from marltrain.layout import VECTOR, Array, Obs
 from marltrain.spec import EnvSpec, Group, Step
+from marltrain.values import FINITE, leaves_space
 
 _LARGEST = np.float32(np.finfo(np.float32).max)
 
@@ -70,11 +71,6 @@ class _GroupContract:
         low, high = group.players[0], group.players[-1] + 1
         self._places = slice(low, high) if high - low == group.size else np.array(group.players)
         self._low, self._high = _ranges(group)
-        self._one_hot = [
-            (part, 1 if isinstance(part.space, spaces.Discrete) else int(np.prod(part.space.shape or ())))
-            for part in group.layout.parts
-            if isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
-        ]
 
     # Actions sent by agents
 
@@ -118,31 +114,27 @@ class _GroupContract:
 
     def _observed(self, obs: Obs, valid: Array, *, past: bool) -> Violation | None:
         if not self._group.layout.vector_size:
-            return None  # images: every uint8 is within its bounds
+            return None  # images: `Layout.write` has checked them, since uint8 shows no value outside of its bounds
         vector = obs[VECTOR] if isinstance(obs, dict) else obs
         inside = (vector >= self._low) & (vector <= self._high)  # NaN compares false
-        if not self._one_hot and np.count_nonzero(inside) == inside.size:
+        if np.count_nonzero(inside) == inside.size:
             return None
-        good = inside.all(-1)
-        for part, chosen in self._one_hot:
-            good &= vector[..., part.start : part.stop].sum(-1) == chosen
-        wrong = valid & ~good
+        wrong = valid & ~inside.all(-1)
         if not np.count_nonzero(wrong):
             return None
         row, e = (int(i) for i in np.argwhere(wrong)[0])
         return Violation(e, f"player {self._players[row]!r}: {'; '.join(self._reasons(vector[row, e]))}", past)
 
     def _reasons(self, vector: Array) -> Iterator[str]:
-        advice = "correct the observation, widen its space, or wrap the environment to clip"
         for part in self._group.layout.parts:
             values, low, high = (a[part.start : part.stop] for a in (vector, self._low, self._high))
             bad = ~((values >= low) & (values <= high))
             if bad.any():
                 i = int(np.flatnonzero(bad)[0])
-                yield f"observation{part.where} leaves its space {part.space}: entry {i} is {values[i]} ({advice})"
-        for part, chosen in self._one_hot:
-            if vector[part.start : part.stop].sum() != chosen:
-                yield f"observation{part.where} leaves its space {part.space} ({advice})"
+                free = low[i] == -_LARGEST and high[i] == _LARGEST
+                expected = FINITE if free else f"{low[i]} to {high[i]}"
+                actual = f"{values[i]} as float32" if np.isinf(values[i]) else values[i]
+                yield leaves_space(part.where, part.space, f"entry {i}", actual, expected)
 
 
 def _ranges(group: Group) -> tuple[Array, Array]:

@@ -9,14 +9,14 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of, map_tree
 from marltrain.spaces import describe_space, space_from, split_mask
 
 
 def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple[Obs, Array | None, bool]:
     """Convert the arguments of `act`; return (obs [B, ...], legal [B, A] or None, whether they had a batch axis).
 
-    Raises SpecError for `legal` of a wrong shape or without a legal action.
+    Raises SpecError for `legal` of a wrong shape, with other values than 0 and 1, or without a legal action.
     """
     observation, mask = split_mask(observation)
     legal = mask if legal is None else legal
@@ -25,7 +25,7 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
         obs = map_tree(lambda array: array[None], obs)
     if legal is None:
         return obs, None, batched
-    legal = np.asarray(legal).astype(bool)
+    legal = _truths("legal", legal)
     legal = legal if batched else legal[None]
     expected = (len(arrays_of(obs)[0]), int(space.n) if isinstance(space, spaces.Discrete) else None)
     if legal.shape != expected:
@@ -35,10 +35,19 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
     return obs, legal, batched
 
 
+def _truths(name: str, given: Any) -> Array:
+    """Return truth values as bool; raises SpecError for other values than 0 and 1."""
+    values = np.asarray(given)
+    if values.dtype != bool and not (values.dtype.kind in NUMBERS and ((values == 0) | (values == 1)).all()):
+        raise SpecError(f"{name} must hold True and False, or 1 and 0, for each action, got {shown(given)}")
+    return values.astype(bool)
+
+
 def exploring_rows(explore: Any, rows: int) -> Array:
     """Return the argument `explore` of `act` as [rows] bool; raises AgentError for a wrong shape or dtype."""
     values = np.asarray(explore)
-    if values.dtype.kind not in "bui" or values.shape not in ((), (rows,)):
+    fitting = values.dtype == bool or (values.dtype.kind in "ui" and ((values == 0) | (values == 1)).all())
+    if not fitting or values.shape not in ((), (rows,)):
         raise AgentError(
             f"explore must be True or False, or one of these for each of {rows} rows, got {shown(explore)}"
         )

@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from marltrain.envs import DummyVectorEnv, probe, resolve
 from marltrain.errors import ConfigError, EnvError
@@ -181,6 +182,55 @@ def test_a_symbol_outside_its_space_is_refused():
     with pytest.raises(EnvError, match=r"step 2: player 'player_1': observation leaves its space Discrete\(3\)"):
         for _ in range(4):
             vector.step(act(vector.spec))
+
+
+SEEN = [
+    (spaces.Box(0, 255, (2, 2), np.uint8), np.full((2, 2), 0.5), r"entry \(0, 0\) is 0\.5"),
+    (spaces.Box(0, 255, (2, 2), np.uint8), np.full((2, 2), 300), r"entry \(0, 0\) is 300"),
+    (spaces.Box(0, 3, (2, 2), np.uint8), np.full((2, 2), 200, np.uint8), r"entry \(0, 0\) is 200"),
+    (spaces.Box(0, 3, (2,), np.int8), np.array([1, 7]), r"entry 1 is 7\.0, expected 0\.0 to 3\.0"),
+    (spaces.Box(0, 3, (2,), np.int8), np.array([1, 0.5]), r"entry 1 is 0\.5"),
+    (spaces.MultiBinary(2), np.array([1, 7]), r"entry 1 is 7\.0, expected 0\.0 to 1\.0"),
+    (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), "entry 1 is 3, expected a whole number from 0 to 2"),
+    (spaces.Discrete(3, start=4), 7, "the value is 7, expected a whole number from 4 to 6"),
+    (
+        spaces.Box(-np.inf, np.inf, (2,)),
+        np.array([0, 1e300]),
+        "entry 1 is inf as float32, expected a finite number of float32",
+    ),
+]
+
+
+class Glimpse(gymnasium.Env):
+    """Gives the least observation of its space and, in the last of its three steps, another one."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space, wrong):
+        self.observation_space, self.wrong = spaces.Dict({"seen": space}), wrong
+        self.least = space.start if hasattr(space, "start") else getattr(space, "low", np.zeros(space.shape))
+        self.least = np.nan_to_num(self.least, neginf=0)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return {"seen": self.least}, {}
+
+    def step(self, action):
+        self.t += 1
+        return {"seen": self.wrong if self.t == 3 else self.least}, 0.0, self.t == 3, False, {}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize(("space", "wrong", "message"), SEEN)
+def test_a_value_outside_of_its_space_is_refused_even_if_it_is_the_last(space, wrong, message):
+    vector = DummyVectorEnv(resolve(Glimpse, {"space": space, "wrong": wrong}), 2)
+    vector.reset(0)
+    where = (
+        r"environment 0 \(Glimpse\), episode 0 \(seed \d+\), step 3: player 'player_0': observation part 'seen' leaves"
+    )
+    with pytest.raises(EnvError, match=f"{where} .*{message}"):
+        for _ in range(3):
+            vector.step(act(vector.spec, 2))
 
 
 class Lost(Crowd):

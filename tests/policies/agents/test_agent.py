@@ -108,6 +108,34 @@ def test_observations_that_do_not_fit():
         mapped.act({"a": np.zeros(3)})
 
 
+@pytest.mark.parametrize(
+    ("space", "seen", "message"),
+    [
+        (spaces.Box(0, 255, (4, 4), np.uint8), np.full((4, 4), 0.5), r"entry \(0, 0\) is 0\.5"),
+        (spaces.Discrete(3, start=2), 5, "the value is 5, expected a whole number from 2 to 4"),
+        (spaces.MultiBinary(2), [[0, 1], [0, 7]], "row 1: entry 1 is 7"),
+        (BOX, [0, 0, np.nan], "entry 2 is nan"),
+        (BOX, [0, 1e300, 0], r"entry 1 is 1e\+300"),
+    ],
+)
+def test_an_agent_refuses_values_that_it_would_not_see(space, seen, message):
+    for agent in (
+        mt.PPO(space, spaces.Discrete(2), seed=0),
+        mt.FunctionAgent(lambda observation: 0, space, spaces.Discrete(2)),
+        mt.RandomAgent(space, spaces.Discrete(2), seed=0),
+    ):
+        with pytest.raises(SpecError, match=f"observation leaves its space .*{message}"):
+            agent.act(seen)
+
+
+@pytest.mark.parametrize("legal", [[1, 2], [0.5, 1], [np.nan, 1], [-1, 1], ["1", "1"]])
+def test_legal_moves_are_true_or_false(legal):
+    agent = mt.FunctionAgent(lambda observation, legal: int(legal.argmax()), BOX, spaces.Discrete(2))
+    with pytest.raises(SpecError, match="legal must hold True and False, or 1 and 0, for each action, got"):
+        agent.act(np.zeros(3), legal)
+    assert agent.act(np.zeros(3), [0.0, 1.0]) == 1
+
+
 def test_an_agent_must_define_act():
     class Empty(mt.Agent):
         pass
@@ -225,7 +253,7 @@ def test_every_kind_of_player_can_be_random():
             assert agent.seed == 7
 
 
-@pytest.mark.parametrize("explore", ["False", ["False"], [True, True], 0.5, None])
+@pytest.mark.parametrize("explore", ["False", ["False"], [True, True], 0.5, 7, [-1], None])
 def test_exploring_is_true_or_false(explore):
     """Text would count as true."""
     agent = mt.PPO(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), network=mt.MLP((4,)), seed=0)
