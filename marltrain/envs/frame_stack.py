@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -19,27 +19,22 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
+from marltrain.envs.layers import layers
+from marltrain.envs.python.last import has_own_last
 from marltrain.envs.registry import Modifier, Source, api_of, resolve
 from marltrain.errors import ConfigError
 from marltrain.layout import Space
 from marltrain.spaces import without_mask
 
 
-def _chain(env: Any) -> Iterator[Any]:
-    """Yield the environment and all environments that it wraps, outermost first."""
-    while env is not None:
-        yield env
-        env = vars(env).get("env") if hasattr(env, "__dict__") else None
-
-
 def remembers(env: Any) -> bool:
     """Return whether a wrapper keeps statistics across episodes, so that no episode can be repeated."""
-    return any(isinstance(layer, NormalizeObservation | NormalizeReward) for layer in _chain(env))
+    return any(isinstance(layer, NormalizeObservation | NormalizeReward) for layer in layers(env))
 
 
 def frames_of(env: Any) -> int:
     """Return the number of frames that an environment stacks on axis 0, padded by the first frame; 1 for no stack."""
-    for layer in _chain(env):
+    for layer in layers(env):
         if isinstance(layer, StackParallel | StackTurns):
             return layer.num_frames
         if isinstance(layer, FrameStackObservation):
@@ -78,7 +73,9 @@ def _build_stacked(build: Callable[..., Any], num_frames: int, **arguments: Any)
     api = api_of(env)
     if api == "gymnasium":
         return FrameStackObservation(env, num_frames)
-    return StackParallel(env, num_frames) if api == "parallel" else StackTurns(env, num_frames)
+    if api == "parallel":
+        return StackParallel(env, num_frames)
+    return StackLast(env, num_frames) if has_own_last(env) else StackTurns(env, num_frames)
 
 
 def _stacked_space(space: Space, num_frames: int) -> Space:
@@ -186,3 +183,29 @@ class StackTurns(_Stacked, BaseWrapper):  # type: ignore[misc]
         if agent is not None and not self.env.terminations[agent] and not self.env.truncations[agent]:
             self._turn = agent
             self._frames.add(agent, self.env.observe(agent))
+
+
+class StackLast(StackTurns):
+    """A PettingZoo AEC environment with a `last()` of its own, whose observations are the frames."""
+
+    _kept = False
+
+    def last(self, observe: bool = True) -> Any:
+        """Return the selected player's stacked frames, and what the environment's `last()` reports beside them."""
+        frame, reward, terminated, truncated, info = self.env.last(observe)
+        agent = self.env.agent_selection
+        if not observe:
+            return None, reward, terminated, truncated, info
+        if terminated or truncated:
+            return self._frames.peek(agent, frame), reward, terminated, truncated, info
+        stack = self._frames.newest(agent) if self._kept else self._frames.add(agent, frame)
+        self._kept = True
+        return stack, reward, terminated, truncated, info
+
+    def observe(self, agent: str) -> Any:
+        """Return a player's stacked frames, with its present observation as the newest."""
+        return self._frames.peek(agent, self.env.observe(agent))
+
+    def _keep(self) -> None:
+        """Store no frame yet: `last` gives it."""
+        self._kept = False

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.envs.layers import layers, outermost
 from marltrain.errors import EnvError, did_you_mean, shown
 
-INNER = ("env", "aec_env", "unwrapped")
-"""Attributes of wrappers that hold the environment inside."""
 MOST_VALUES = 1_000
 """Maximum number of values of one attribute."""
 Recorded = tuple[int, dict[str, Any]]
@@ -49,11 +48,9 @@ def flat_values(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attribute(env: Any, name: str) -> Any:
-    inside, seen = env, set[int]()
-    while id(inside) not in seen:
-        if hasattr(inside, name):
-            return getattr(inside, name)
-        seen.add(id(inside))
-        inside = next((held for inner in INNER if (held := getattr(inside, inner, None)) is not None), inside)
+    holder = outermost(env, name)
+    if holder is not None:
+        return getattr(holder, name)
+    *_, inside = layers(env)
     known = [key for key in dir(inside) if not key.startswith("_")]
     raise EnvError(f"{type(inside).__name__} has no attribute {name!r}.{did_you_mean(name, known)} Set it in reset()")

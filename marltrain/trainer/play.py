@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from marltrain.config import check_flags
-from marltrain.envs.python.adapter import Adapter, metadata_of
+from marltrain.envs.layers import metadata_of
+from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.python.contract import Contract
-from marltrain.envs.python.probe import ADAPTERS, closed, probe
-from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import ConfigError, EnvError, MarlTrainError, did_you_mean, error_text
+from marltrain.envs.python.probe import adapter_of, closed, probe
+from marltrain.envs.registry import Source, resolve
+from marltrain.errors import ConfigError, EnvError, MarlTrainError, SpecError, did_you_mean, error_text
 from marltrain.files import path_of
 from marltrain.layout import Array
 from marltrain.random import child_seed
@@ -235,12 +236,14 @@ class _Table:
                     "To be shown, its class takes render_mode, names its modes in metadata['render_modes'] and defines "
                     "render()"
                 ) from error
-            return ADAPTERS[api_of(env)](env, self.spec)
+            return adapter_of(env)(env, self.spec)
 
     @contextmanager
     def _told(self, where: str) -> Iterator[None]:
         try:
             yield
+        except SpecError as error:
+            raise EnvError(f"environment {self.source.name!r}, {where}: {error}") from error
         except MarlTrainError:
             raise
         except Exception as error:

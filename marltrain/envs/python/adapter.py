@@ -6,25 +6,23 @@ An adapter wraps one PettingZoo or Gymnasium object. It does not start new episo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import EnvError, SpecError, shown, text_of
-from marltrain.layout import NUMBERS, Array, Obs, Space, arrays_of
+from marltrain.envs.layers import metadata_of
+from marltrain.envs.python.global_state import flat_state, state_method
+from marltrain.envs.python.masks import MaskReader
+from marltrain.errors import EnvError, SpecError, text_of
+from marltrain.layout import Array, Obs, Space, arrays_of
 from marltrain.spaces import without_mask
 from marltrain.spec import EnvSpec, Step
 
 PROBE_SEED = 0
-Probed = list[tuple[str, Space, Space, bool]]
-"""For each player: name, observation space, action space, and whether its info contains an action mask."""
-
-
-def metadata_of(env: Any) -> Mapping[str, Any]:
-    """Return an environment's metadata; empty if it has none."""
-    return getattr(env, "metadata", None) or {}
+Views = dict[str, tuple[Any, Any]]
+"""Observation and info of players after a reset, by name; None for those that are missing."""
 
 
 TEXT = (str, bytes)
@@ -46,31 +44,27 @@ class Port:
         """Look up the player's group, its row in the group, and the conversions for its spaces."""
         self.player = spec.players[player]
         self.group, self.row = spec.place[player]
-        inner, self._mask_in_obs = without_mask(self.player.observation_space)
-        parts = self.player.observation_space.spaces if self._mask_in_obs else {}  # type: ignore[attr-defined]
+        inner, masked = without_mask(self.player.observation_space)
+        parts = self.player.observation_space.spaces if masked else {}  # type: ignore[attr-defined]
         self._nested = parts.get("observation") is inner
+        self._masks = MaskReader(self.player)
         self._act = _decoder(self.player.action_space)
 
     def write(self, observation: Any, info: Any, out: Step, e: int) -> None:
-        """Write the player's observation and legal actions into column `e`."""
+        """Write the player's observation and legal actions into column `e`; without a mask, all actions are legal."""
         self._write_obs(observation, out.obs[self.group], e)
+        mask = self._masks.read(observation, info)
         legal = out.legal[self.group]
         if legal is not None:
-            mask = self._mask(observation, info, legal)
-            if mask is None:
-                raise EnvError(
-                    f"player {self.player.name!r}: {'its observation' if self._mask_in_obs else 'its info'} has no "
-                    "'action_mask', although it had one when the environment was first reset. Give one at every move."
-                )
-            legal[self.row, e] = mask
+            legal[self.row, e] = True if mask is None else mask
 
     def write_final(self, observation: Any, info: Any, out: Step, e: int) -> None:
         """Write a player's final observation and legal actions; without a mask or a legal action, all become legal."""
         self._write_obs(observation, out.final_obs[self.group], e)
+        mask = self._masks.read_last(observation, info)
         legal = out.final_legal[self.group]
         if legal is not None:
-            mask = self._mask(observation, info, legal)
-            legal[self.row, e] = True if mask is None or not mask.any() else mask
+            legal[self.row, e] = True if mask is None else mask
 
     def keep_final(self, out: Step, e: int) -> None:
         """Copy the player's latest observation to its final one, because its environment gave no final observation."""
@@ -90,20 +84,6 @@ class Port:
             raise EnvError(
                 f"player {self.player.name!r}: the observation does not fit its space: {text_of(error)}"
             ) from error
-
-    def _mask(self, observation: Any, info: Any, legal: Array) -> Array | None:
-        source = observation if self._mask_in_obs else info
-        if not isinstance(source, Mapping) or "action_mask" not in source:
-            return None
-        mask = np.asarray(source["action_mask"])
-        if mask.dtype.kind not in NUMBERS:
-            raise EnvError(f"player {self.player.name!r}: 'action_mask' has dtype {mask.dtype}, expected 0 and 1")
-        if mask.shape != legal.shape[2:]:
-            raise EnvError(
-                f"player {self.player.name!r}: 'action_mask' has shape {mask.shape}, expected {legal.shape[2:]}: "
-                f"one entry for each action of {self.player.action_space}"
-            )
-        return mask
 
     def enter(self, out: Step, e: int, *, turn: bool) -> None:
         """Mark the player as alive; `turn`: whether it must act now."""
@@ -132,7 +112,10 @@ def _decoder(space: Space) -> Callable[[Any], Any]:
 
 
 class Adapter(ABC):
-    """One environment with an array interface. `e` is always its column in the given arrays."""
+    """One environment with an array interface. `e` is always its column in the given arrays.
+
+    pure_reset: whether an episode of a used object equals that of a new object, as its metadata says.
+    """
 
     turn_based = False
 
@@ -140,6 +123,8 @@ class Adapter(ABC):
         """Wrap `env`, an object of the environment that `spec` describes."""
         self.env = env
         self.spec = spec
+        self.pure_reset = bool(metadata_of(env).get("pure_reset", True))
+        self._state = state_method(env)
         self._ports = tuple(Port(spec, p) for p in range(len(spec.players)))
         self._places = {name: p for p, name in enumerate(spec.names)}
         self._known = frozenset(spec.names)
@@ -174,8 +159,13 @@ class Adapter(ABC):
 
     @classmethod
     @abstractmethod
-    def probe(cls, env: Any) -> Probed:
-        """Return the names and spaces of all players, after one reset."""
+    def first_views(cls, env: Any) -> Views:
+        """Reset an environment, and return the first observations and infos."""
+
+    @classmethod
+    def players_of(cls, env: Any) -> list[tuple[str, Space, Space]]:
+        """Return the name, the observation space and the action space of all players of an environment."""
+        return [(name, env.observation_space(name), env.action_space(name)) for name in env.possible_agents]
 
     def _clear(self, out: Step, e: int) -> None:
         """Mark all players as absent before the players of an episode enter."""
@@ -186,7 +176,9 @@ class Adapter(ABC):
         """Write the global state into row `e` of `target`, unless `target` is None."""
         if target is None:
             return
-        state = flat_state(self.env)
+        if self._state is None:
+            raise EnvError("this object has no global state (env.state()), but the first object had one")
+        state = flat_state(self._state)
         if state.shape != target[e].shape:
             raise EnvError(
                 f"the global state (env.state()) has {state.size} values, and had {target[e].size} at the start: it "
@@ -201,16 +193,3 @@ class Adapter(ABC):
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
-
-
-def flat_state(env: Any) -> Array:
-    """Return the global state of an environment as a float32 vector."""
-    given = env.state()
-    state = np.asarray(given)
-    if state.dtype.kind not in NUMBERS:
-        raise EnvError(
-            f"the global state (env.state()) has dtype {state.dtype}, expected an array of real numbers, got "
-            f"{shown(given)}. An environment without a global state has no method state(), or raises "
-            "NotImplementedError"
-        )
-    return state.astype(np.float32).reshape(-1)

@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.config import check_flags
-from marltrain.envs.python.adapter import Adapter, metadata_of
+from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.python.check_wrappers import Findings, watch
 from marltrain.envs.python.contract import Contract
-from marltrain.envs.python.probe import ADAPTERS, probe
-from marltrain.envs.registry import Source, api_of, resolve
+from marltrain.envs.python.probe import adapter_of, probe
+from marltrain.envs.registry import Source, resolve
 from marltrain.errors import EnvError, MarlTrainError, error_text
 from marltrain.layout import Array, arrays_of
 from marltrain.random import child_seed, generator
@@ -105,7 +105,6 @@ def _compare(source: Source, spec: EnvSpec, report: Report, seed: int) -> None:
     used = _Player(source, spec)
     before = used.play(first, seed)
     after = used.play(second, seed)
-    metadata = metadata_of(used.adapter.env)
     for player in (fresh, again, used):
         player.adapter.close()
     if difference := _difference(spec, reference, repeated):
@@ -119,7 +118,7 @@ def _compare(source: Source, spec: EnvSpec, report: Report, seed: int) -> None:
     if difference := _difference(spec, reference, after):
         report.pure = False
         text = f"a used object's episode differs from a fresh one's with the same seed: {difference}"
-        if source.rebuild or not metadata.get("pure_reset", True):
+        if source.rebuild or not used.adapter.pure_reset:
             report.notes.append(f"{text}; it is rebuilt for every episode")
         else:
             report.problems.append(f'{text}. Correct reset, or set metadata["pure_reset"] = False to have it rebuilt')
@@ -132,8 +131,7 @@ class _Player:
 
     def __init__(self, source: Source, spec: EnvSpec, findings: Findings | None = None) -> None:
         env = source.make()
-        adapter = ADAPTERS[api_of(env)]
-        self.adapter: Adapter = adapter(env if findings is None else watch(env, findings), spec)
+        self.adapter: Adapter = adapter_of(env)(env if findings is None else watch(env, findings), spec)
         self._spec = spec
         self._guard = Contract(spec)
 

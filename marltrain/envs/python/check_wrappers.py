@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.python.adapter import TEXT
+from marltrain.envs.python.last import has_own_last
 from marltrain.envs.registry import api_of
 from marltrain.layout import NUMBERS, Space
 
@@ -34,6 +35,8 @@ class Findings:
 
 def watch(env: Any, findings: Findings) -> Any:
     """Wrap an environment of any of the three interfaces in its checking wrapper."""
+    if has_own_last(env):
+        return _WatchLast(env, findings)
     return {"parallel": _WatchParallel, "turns": _WatchTurns, "gymnasium": _WatchGymnasium}[api_of(env)](env, findings)
 
 
@@ -143,6 +146,30 @@ class _WatchTurns(_Watch):
         observation = self.env.observe(player)
         self._check_observation(player, self.env.observation_space(player), observation)
         return observation
+
+
+class _WatchLast(_Watch):
+    """Checks what an environment's own `last()` returns."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        self.env.reset(seed=seed, options=options)
+        self._over = set()
+        self._check_spaces()
+        self._check_agents("reset")
+
+    def step(self, action: Any) -> None:
+        there = set(self.env.agents)
+        self.env.step(action)
+        self._check_agents("step")
+        self._over |= there - set(self.env.agents)
+
+    def last(self, observe: bool = True) -> Any:
+        observation, reward, *rest = self.env.last(observe)
+        player = self.env.agent_selection
+        if observe:
+            self._check_observation(player, self.env.observation_space(player), observation)
+        self._check_reward(player, reward)
+        return observation, reward, *rest
 
 
 class _WatchGymnasium(_Watch):

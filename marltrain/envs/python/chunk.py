@@ -15,12 +15,12 @@ import numpy as np
 
 from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, FaultPolicy, location
 from marltrain.envs.python.action_log import ActionLog
-from marltrain.envs.python.adapter import Adapter, metadata_of
+from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.python.contract import Contract, Violation
-from marltrain.envs.python.probe import ADAPTERS, fault_text, make_env
+from marltrain.envs.python.probe import adapter_of, fault_text, make_env
 from marltrain.envs.recorded import Recorded, values_of
-from marltrain.envs.registry import Source, api_of
-from marltrain.errors import EnvError, MarlTrainError, clean, traceback_of
+from marltrain.envs.registry import Source
+from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, traceback_of
 from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
@@ -264,7 +264,7 @@ class Chunk:
         self._out.episode[e] = episode
         if self._log is not None:
             self._log.begin(e)
-        impure = self._source.rebuild or not metadata_of(self._adapters[e].env).get("pure_reset", True)
+        impure = self._source.rebuild or not self._adapters[e].pure_reset
         if self._broken[e] or (self._used[e] and impure):
             _close(self._adapters[e], broken=self._broken[e])
             self._adapters[e] = self._build(e)
@@ -301,12 +301,13 @@ class Chunk:
     ) -> None:
         """Record a fault of environment `e`, or raise it as an EnvError if it is not survived.
 
+        A SpecError is never survived: the specification is wrong for the whole run.
         cut: the running episode is abandoned.  previous_episode: the fault is in the episode that ended with this step.
         """
         error, words = (None, what.message) if isinstance(what, Violation) else (what, fault_text(what))
         message = f"{self._location(e, previous_episode=previous_episode)}: {clean(words)}"
         kind = CONTRACT if error is None or isinstance(error, MarlTrainError) else EXCEPTION
-        if not self._fault_policy.survives(kind, proven=self._proven[e]):
+        if isinstance(error, SpecError) or not self._fault_policy.survives(kind, proven=self._proven[e]):
             raise EnvError(message) from error
         episode, seed, step = self._progress(e, previous_episode=previous_episode)
         traceback = "" if error is None else traceback_of(error)
@@ -316,7 +317,7 @@ class Chunk:
 
     def _build(self, e: int) -> Adapter:
         env = make_env(self._source, f"environment {self._first + e} ({self._source.name})", self._render_mode)
-        return ADAPTERS[api_of(env)](env, self._spec)
+        return adapter_of(env)(env, self._spec)
 
     def _progress(self, e: int, *, previous_episode: bool = False) -> tuple[int, int, int]:
         """Return the number, the seed and the step of the running or the previous episode."""

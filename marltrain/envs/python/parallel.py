@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from marltrain.envs.python.adapter import PROBE_SEED, TEXT, Adapter, Probed, refuse_text
+from marltrain.envs.python.adapter import PROBE_SEED, TEXT, Adapter, Views, refuse_text
 from marltrain.errors import EnvError
-from marltrain.layout import Array
+from marltrain.layout import Array, Space
 from marltrain.spec import LONE_PLAYER, EnvSpec, Step
 
 
@@ -15,11 +15,10 @@ class ParallelAdapter(Adapter):
     """A PettingZoo parallel environment: players may leave early, be absent, and return."""
 
     @classmethod
-    def probe(cls, env: Any) -> Probed:
-        """Return the names and spaces of all possible players, after one reset."""
-        _, infos = env.reset(seed=PROBE_SEED)
-        masked = any("action_mask" in info for info in infos.values())
-        return [(name, env.observation_space(name), env.action_space(name), masked) for name in env.possible_agents]
+    def first_views(cls, env: Any) -> Views:
+        """See Adapter."""
+        seen, infos = env.reset(seed=PROBE_SEED)
+        return {name: (seen.get(name), infos.get(name)) for name in {**seen, **infos}}
 
     def __init__(self, env: Any, spec: EnvSpec) -> None:
         """Wrap `env`, an object of the environment that `spec` describes."""
@@ -97,16 +96,22 @@ class GymnasiumAdapter(Adapter):
     """A Gymnasium environment: one player, which is always present."""
 
     @classmethod
-    def probe(cls, env: Any) -> Probed:
-        """Return the player's name and spaces, after one reset."""
-        _, info = env.reset(seed=PROBE_SEED)
-        return [(LONE_PLAYER, env.observation_space, env.action_space, "action_mask" in info)]
+    def first_views(cls, env: Any) -> Views:
+        """See Adapter."""
+        observation, info = env.reset(seed=PROBE_SEED)
+        return {LONE_PLAYER: (observation, info)}
+
+    @classmethod
+    def players_of(cls, env: Any) -> list[tuple[str, Space, Space]]:
+        """See Adapter."""
+        return [(LONE_PLAYER, env.observation_space, env.action_space)]
 
     def reset(self, seed: int, out: Step, e: int) -> None:
         """Start an episode."""
         observation, info = self.env.reset(seed=seed)
         self._ports[0].enter(out, e, turn=True)
         self._ports[0].write(observation, info, out, e)
+        self.write_state(out.state, e)
 
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
         """Step the player; if both flags are set, the episode counts as terminated."""
@@ -119,6 +124,8 @@ class GymnasiumAdapter(Adapter):
             refuse_text(LONE_PLAYER, terminated=terminated, truncated=truncated)
             (out.terminated if terminated else out.truncated)[0, e] = True
             port.write_final(observation, info, out, e)
+            self.write_state(out.final_state, e)
             return True
         port.write(observation, info, out, e)
+        self.write_state(out.state, e)
         return False

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from gymnasium import spaces
-
 from marltrain.envs.frame_stack import frames_of, remembers
-from marltrain.envs.python.adapter import Adapter, flat_state, metadata_of
+from marltrain.envs.layers import metadata_of
+from marltrain.envs.python.adapter import Adapter
+from marltrain.envs.python.global_state import flat_state, state_method
+from marltrain.envs.python.last import LastAdapter, has_own_last, unused_last
+from marltrain.envs.python.masks import with_masks
 from marltrain.envs.python.parallel import GymnasiumAdapter, ParallelAdapter
 from marltrain.envs.python.turns import TurnAdapter
 from marltrain.envs.registry import Source, api_of, resolve
@@ -18,7 +20,7 @@ from marltrain.layout import Layout
 from marltrain.spaces import without_mask
 from marltrain.spec import EnvSpec, PlayerSpec
 
-ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
+_ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
 
 
 class Closable(Protocol):
@@ -43,8 +45,9 @@ def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bo
     if source.game is not None:
         return source.game(**source.arguments).spec(source.name, with_state=with_state)
     built = make_env(source, f"environment {source.name!r}")
-    adapter = ADAPTERS[api_of(built)]
+    adapter = adapter_of(built)
     with closed(built, source.name):
+        _warn_of_unused_last(built, source.name)
         try:
             reproducible = source.reproducible and metadata_of(built).get("reproducible", True) and not remembers(built)
             return _describe(adapter, built, source.name, reproducible=reproducible, with_state=with_state)
@@ -52,6 +55,12 @@ def probe(env: Any, env_args: Mapping[str, Any] | None = None, *, with_state: bo
             raise
         except Exception as error:
             raise EnvError(f"environment {source.name!r} cannot be reset: {fault_text(error)}") from error
+
+
+def adapter_of(env: Any) -> type[Adapter]:
+    """Return the class of the adapter for an environment; raises EnvError for an unknown interface."""
+    kind = api_of(env)
+    return LastAdapter if kind == "turns" and has_own_last(env) else _ADAPTERS[kind]
 
 
 @contextmanager
@@ -77,8 +86,9 @@ def make_env(source: Source, who: str, render_mode: str | None = None) -> Any:
 
 
 def fault_text(error: Exception) -> str:
-    """Return the text of an error in an environment; errors other than EnvError get their type as prefix."""
-    return text_of(error) if isinstance(error, EnvError) else clean(f"{type(error).__name__}: {text_of(error)}")
+    """Return the text of an error in an environment; errors of other libraries get their type as prefix."""
+    own = isinstance(error, EnvError | SpecError)
+    return text_of(error) if own else clean(f"{type(error).__name__}: {text_of(error)}")
 
 
 def _describe(
@@ -89,25 +99,20 @@ def _describe(
     Raises SpecError, with the player's name, for spaces that marltrain cannot represent.
     """
     players = []
-    probed = kind.probe(env)
-    _check_names([player for player, *_ in probed])
-    for player, observation_space, action_space, masked_by_info in probed:
-        inner, masked_by_obs = without_mask(observation_space)
+    views = kind.first_views(env)
+    declared = kind.players_of(env)
+    _check_names([player for player, *_ in declared])
+    for player, observation_space, action_space in declared:
         try:
-            layout = Layout(inner, frames_of(env))
+            layout = Layout(without_mask(observation_space)[0], frames_of(env))
         except SpecError as error:
             raise SpecError(f"player {player!r}: {error}") from error
-        masked = masked_by_obs or masked_by_info
-        if masked and not isinstance(action_space, spaces.Discrete):
-            raise SpecError(
-                f"player {player!r} has an action_mask, but only Discrete actions can be masked, not {action_space}"
-            )
-        players.append(PlayerSpec(player, observation_space, action_space, layout, masked))
+        players.append(PlayerSpec(player, observation_space, action_space, layout))
     if not players:
         raise SpecError(f"{name}: possible_agents is empty: the environment needs a player")
     return EnvSpec.of(
         name,
-        players,
+        with_masks(players, views, metadata_of(env)),
         state_shape=_state_shape(env, name) if with_state else None,
         turn_based=kind.turn_based,
         reproducible=reproducible,
@@ -126,15 +131,27 @@ def _check_names(names: list[Any]) -> None:
             raise SpecError(f"possible_agents names {name!r} twice: give every player a name of its own")
 
 
+def _warn_of_unused_last(env: Any, name: str) -> None:
+    """Warn if a wrapper has a `last()` that the wrappers around it do not call."""
+    wrapper = None if api_of(env) == "gymnasium" else unused_last(env)
+    if wrapper:
+        warn(
+            f"environment {name!r}: {wrapper} has a last() of its own, which the wrapper around it does not call: "
+            "PettingZoo's wrappers compute last() from observe() and the rewards. Its last() has no effect: make "
+            f"{wrapper} the outermost wrapper"
+        )
+
+
 def _state_shape(env: Any, name: str) -> tuple[int, ...] | None:
     """Return the shape of the flattened global state, or None if the environment has none.
 
     Raises EnvError for an error of the environment's own `state`, and for a state that holds no numbers.
     """
-    if not (callable(getattr(getattr(env, "unwrapped", env), "state", None)) and callable(getattr(env, "state", None))):
-        return None  # no `state`, or, as in several games, an attribute `state` with another meaning
+    state = state_method(env)
+    if state is None:
+        return None
     try:
-        return flat_state(env).shape
+        return flat_state(state).shape
     except NotImplementedError:  # PettingZoo's base classes
         return None
     except MarlTrainError:

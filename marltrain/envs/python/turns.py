@@ -1,21 +1,30 @@
 """Turn-based environments (PettingZoo AEC): one env step is one move.
 
-Rewards are the cumulative rewards of `last()`, counted since the player's own last move. Each Step holds the change
-since the previous Step. The sum from a player's move to its next move equals the value of `last()`. A player is alive
-as soon as it is in `env.agents`, also before its first turn. A player leaves the episode when PettingZoo takes its dead
-step, or when the episode ends.
+Rewards are the cumulative rewards of PettingZoo's `last()`, counted since the player's own last move. Each Step holds
+the change since the previous Step. The sum from a player's move to its next move equals the value of `last()`. For an
+environment with a `last()` of its own, see the module `last`.
+
+A player is alive as soon as it is in `env.agents`, also before its first turn. A player leaves the episode when
+PettingZoo takes its dead step, or when the episode ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Probed, refuse_text
+from gymnasium import spaces
+from pettingzoo.utils import BaseWrapper, OrderEnforcingWrapper
+
+from marltrain.envs.layers import layers
+from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views, refuse_text
 from marltrain.errors import EnvError
 from marltrain.layout import Array
 from marltrain.spec import EnvSpec, Step
 
 _ATTRIBUTES = ("agents", "agent_selection", "_cumulative_rewards", "terminations", "truncations", "infos")
+_FORWARDING = (None, BaseWrapper.__getattr__, OrderEnforcingWrapper.__getattr__)
+"""Methods `__getattr__` that return the attribute of the layer inside."""
 
 
 class _Attributes:
@@ -27,10 +36,8 @@ class _Attributes:
 
     def __init__(self, env: Any) -> None:
         """Initialize with the outermost wrapper, or with an environment without wrappers."""
-        self._layers: list[Any] = []
-        while env is not None:
-            self._layers.append(env)
-            env = getattr(env, "__dict__", {}).get("env")
+        self._layers = list(layers(env))
+        self._own_lookup = [_has_own_lookup(type(layer)) for layer in self._layers]
         self.find()
 
     def get(self, name: str) -> Any:
@@ -49,8 +56,16 @@ class _Attributes:
         self._owners = {name: self._owner(name) for name in _ATTRIBUTES}
 
     def _owner(self, name: str) -> Any:
-        pairs = zip(self._layers, self._held, strict=True)
-        return next((layer for layer, held in pairs if name in held or hasattr(type(layer), name)), self._layers[-1])
+        for layer, held, own_lookup in zip(self._layers, self._held, self._own_lookup, strict=True):
+            if own_lookup or name in held or hasattr(type(layer), name):
+                return layer
+        return self._layers[-1]
+
+
+def _has_own_lookup(kind: Any) -> bool:
+    """Return whether a class looks up attributes in another way than PettingZoo's wrappers."""
+    own_get = kind.__getattribute__ is not object.__getattribute__
+    return own_get or getattr(kind, "__getattr__", None) not in _FORWARDING
 
 
 class TurnAdapter(Adapter):
@@ -59,11 +74,18 @@ class TurnAdapter(Adapter):
     turn_based = True
 
     @classmethod
-    def probe(cls, env: Any) -> Probed:
-        """Return the names and spaces of all possible players, after one reset."""
+    def first_views(cls, env: Any) -> Views:
+        """See Adapter; only the first mover has an observation, and only if it is a mapping."""
         env.reset(seed=PROBE_SEED)
-        masked = any("action_mask" in info for info in env.infos.values())
-        return [(name, env.observation_space(name), env.action_space(name), masked) for name in env.possible_agents]
+        views = {name: (None, info) for name, info in env.infos.items()}
+        return views | ({env.agent_selection: cls._first_view(env)} if env.agents else {})
+
+    @staticmethod
+    def _first_view(env: Any) -> tuple[Any, Any]:
+        """Return the observation and the info of the first mover."""
+        name = env.agent_selection
+        seen = env.observe(name) if isinstance(env.observation_space(name), spaces.Dict) else None
+        return seen, env.infos.get(name)
 
     def __init__(self, env: Any, spec: EnvSpec) -> None:
         """Wrap `env`, an object of the environment that `spec` describes."""
@@ -88,9 +110,13 @@ class TurnAdapter(Adapter):
         self._enter_arrivals(out, e)
         if not self._alive:
             raise EnvError("reset left env.agents empty: an episode needs at least one player")
+        self._start(out, e)
+        self.write_state(out.state, e)
+
+    def _start(self, out: Step, e: int) -> None:
+        """Write the rewards before any move, and give the first mover the turn."""
         self._write_rewards(out.start_reward, e)
         self._give_turn(out, e)
-        self.write_state(out.state, e)
 
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
         """Apply the mover's action, write the new rewards, and close the players whose part ended."""
@@ -117,7 +143,7 @@ class TurnAdapter(Adapter):
 
         A wrapper that sets them in its first step still exposes the old values.
         """
-        gathered = None if self._mover < 0 else self._get("_cumulative_rewards")
+        gathered = None if self._mover < 0 else getattr(self.env, "_cumulative_rewards", None)
         if isinstance(gathered, dict):
             gathered.update(dict.fromkeys(gathered, 0.0))
 
@@ -157,19 +183,25 @@ class TurnAdapter(Adapter):
     def _remove_dead(self, out: Step, e: int) -> None:
         """Take the due dead steps, and close all players that are then not in `env.agents`."""
         truncated = {p: self._write_final(p, out, e) for p in self._alive if self._dead(p)}
-        while agents := self._get("agents"):
+        while self._get("agents"):
             p = self.place_of(self._get("agent_selection"))
             if not self._dead(p):
                 break
             if p in self._alive and p not in truncated:
                 truncated[p] = self._write_final(p, out, e)
-            before = len(agents)
-            self.env.step(None)
-            self._read.refresh()
-            if len(self._get("agents")) >= before:
-                raise EnvError(
-                    f"player {self.spec.names[p]!r} is dead, but step(None) did not remove it from env.agents"
-                )
+            self._take_dead_step(p)
+        self._close_removed(truncated, out, e)
+
+    def _take_dead_step(self, p: int) -> None:
+        """Step a dead player; raises EnvError if it stays in `env.agents`."""
+        before = len(self._get("agents"))
+        self.env.step(None)
+        self._read.refresh()
+        if len(self._get("agents")) >= before:
+            raise EnvError(f"player {self.spec.names[p]!r} is dead, but step(None) did not remove it from env.agents")
+
+    def _close_removed(self, truncated: Mapping[int, bool], out: Step, e: int) -> None:
+        """Close all players that are not in `env.agents` any more; truncated: whether a player was truncated."""
         remaining = set(self._get("agents"))
         for p in [p for p in self._alive if self.spec.names[p] not in remaining]:
             (out.truncated if truncated.get(p) else out.terminated)[p, e] = True
@@ -186,10 +218,20 @@ class TurnAdapter(Adapter):
         return bool(self._get("truncations").get(name) and not self._get("terminations").get(name))
 
     def _give_turn(self, out: Step, e: int) -> None:
+        p = self._selected()
+        name = self.spec.names[p]
+        self._write_turn(p, self.env.observe(name), self._get("infos").get(name), out, e)
+
+    def _selected(self) -> int:
+        """Return the index of the selected player; raises EnvError if it is not in the episode."""
         name = self._get("agent_selection")
-        mover = self._mover = self.place_of(name)
-        if mover not in self._alive:
+        p = self.place_of(name)
+        if p not in self._alive:
             raise EnvError(f"agent_selection is {name!r}, which is not in env.agents {self._get('agents')}")
-        port = self._ports[mover]
-        port.enter(out, e, turn=True)
-        port.write(self.env.observe(name), self._get("infos").get(name), out, e)
+        return p
+
+    def _write_turn(self, p: int, observation: Any, info: Any, out: Step, e: int) -> None:
+        """Give a player the turn, and write its observation and legal actions."""
+        self._mover = p
+        self._ports[p].enter(out, e, turn=True)
+        self._ports[p].write(observation, info, out, e)

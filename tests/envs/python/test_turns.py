@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pettingzoo.utils import BaseWrapper, OrderEnforcingWrapper
 
 from marltrain.envs import DummyVectorEnv, make_vector, resolve
 from marltrain.envs.python.check_env import random_actions
@@ -348,6 +349,23 @@ def test_rewards_are_those_of_a_wrapper_that_sets_them_in_its_first_step(kind):
                 step = vector.step(act(vector.spec, **{name: action}))
                 assert rewards(vector.spec, step) == [2 * reward for reward in brought]
                 assert not step.start_reward.any()
+
+
+class Computed(BaseWrapper):
+    """Computes the sums of rewards when they are asked for: three times those inside."""
+
+    def __getattr__(self, name):
+        inner = super().__getattr__(name)
+        return {player: 3 * value for player, value in inner.items()} if name == "_cumulative_rewards" else inner
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, OrderEnforcingWrapper])
+def test_rewards_are_those_of_a_wrapper_that_computes_its_attributes(wrap):
+    vector = DummyVectorEnv(lambda: wrap(Computed(Relay(absences=False))), 1)
+    vector.reset(0)
+    for (name, action), brought in zip(MOVES, BROUGHT, strict=True):
+        step = vector.step(act(vector.spec, **{name: action}))
+        assert rewards(vector.spec, step) == [3 * reward for reward in brought]
 
 
 def test_a_wrappers_rewards_of_an_episode_left_halfway_are_none_of_the_next():
