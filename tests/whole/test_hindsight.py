@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit, TransformReward
 
 import marltrain as mt
 from tests.gymnasium_toys import BitFlipping
@@ -77,6 +81,73 @@ def test_without_goals_or_rewards_a_run_does_not_begin():
     silent = mt.DecentralizedTrainer(Silent, steps_per_train=100, progress=False, run_dir=False)
     with pytest.raises(mt.ConfigError, match="Silent has no compute_reward"):
         silent.train(agents, [1], plot=False)
+
+
+class Line(gymnasium.Env):
+    """Places 0, 1, 2, 3 are walked through. The reward is -|place - 50|, where 50 is the goal."""
+
+    def __init__(self):
+        place = spaces.Box(-99, 99, (1,), np.float32)
+        self.observation_space = spaces.Dict(dict.fromkeys(("achieved_goal", "desired_goal", "observation"), place))
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.x = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.x += 1
+        return self._seen(), -abs(self.x - 50.0), False, self.x == 3, {}
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(achieved - desired)[..., 0]
+
+    def _seen(self):
+        here, goal = np.array([self.x], np.float32), np.array([50], np.float32)
+        return {"achieved_goal": here, "desired_goal": goal, "observation": here}
+
+
+class TenTimes(gymnasium.Wrapper):
+    def compute_reward(self, *arguments):
+        return 10 * self.get_wrapper_attr("env").get_wrapper_attr("compute_reward")(*arguments)
+
+    def step(self, action):
+        seen, reward, *rest = self.env.step(action)
+        return seen, 10 * float(reward), *rest
+
+
+def rewards_of(env, share):
+    """The rewards that a custom agent learns from: (place, goal) -> reward."""
+    found: dict[tuple[float, float], float] = {}
+
+    def loss(model, batch):
+        rows = zip(batch.obs.tolist(), batch.reward.tolist(), strict=True)
+        found.update({(place, goal): reward for (_, goal, place), reward in rows})
+        return (model.weight * 0).sum() + (model.bias * 0).sum()
+
+    memory, model = mt.Replay(500, hindsight=mt.Hindsight("final", share=share)), torch.nn.Linear(3, 2)
+    agent = mt.CustomAgent(model, loss, torch.optim.SGD(model.parameters(), 0.1), memory=memory, batch_size=16)
+    trainer = mt.DecentralizedTrainer(
+        env, num_train_envs=1, update_freq=9, steps_per_train=45, test_freq=None, seed=0, progress=False, run_dir=False
+    )
+    trainer.train([agent], [1])
+    return found
+
+
+@pytest.mark.parametrize("env", [lambda: TenTimes(Line()), lambda: TimeLimit(TenTimes(TimeLimit(Line(), 9)), 9)])
+def test_rewards_of_other_goals_are_those_of_a_wrapper_by_hand(env):
+    assert rewards_of(env, 0.0) == {(0, 50): -490, (1, 50): -480, (2, 50): -470}
+    assert rewards_of(env, 1.0) == {(0, 3): -20, (1, 3): -10, (2, 3): 0}
+
+
+def test_a_wrapper_that_changes_only_the_rewards_of_steps_is_told():
+    said = (
+        r"a step gave the reward -(490|480|470), but compute_reward gives -(49|48|47) for its goals achieved "
+        r"\[[123].\] and desired \[50.\].* must change compute_reward, too"
+    )
+    with pytest.warns(UserWarning, match=said) as told:
+        rewards_of(lambda: TransformReward(Line(), lambda reward: 10 * float(reward)), 1.0)
+    assert len([one for one in told if "compute_reward" in str(one.message)]) == 1
 
 
 def test_a_loaded_agent_acts_and_does_not_learn_without_the_function(tmp_path):

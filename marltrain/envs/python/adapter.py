@@ -128,6 +128,7 @@ class Adapter(ABC):
         self._ports = tuple(Port(spec, p) for p in range(len(spec.players)))
         self._places = {name: p for p, name in enumerate(spec.names)}
         self._known = frozenset(spec.names)
+        self._action_spaces: list[Space | None] = [None] * len(spec.players)
 
     def place_of(self, name: str) -> int:
         """Return a player's index in spec order; raises EnvError for a name that the environment did not declare."""
@@ -145,6 +146,18 @@ class Adapter(ABC):
                     f"{name} are given for {', '.join(unknown)}, not in possible_agents {self.spec.names}: name every "
                     "player there, and give none to others"
                 )
+
+    def check_actions(self, p: int, space: Space) -> None:
+        """Raise EnvError if a player that begins an episode has another action space than the first object gave it."""
+        if space is self._action_spaces[p]:
+            return
+        player = self.spec.players[p]
+        if space != player.action_space:
+            raise EnvError(
+                f"player {player.name!r}: its action space is {space}, and was {player.action_space} when the first "
+                "object was reset: an action space must not change. Use the largest one, and masks of legal moves"
+            )
+        self._action_spaces[p] = space
 
     @abstractmethod
     def reset(self, seed: int, out: Step, e: int) -> None:

@@ -70,6 +70,7 @@ class ParallelAdapter(Adapter):
         """Enter all players of `env.agents` that are not in `known`, and return their indices in order."""
         arrived = sorted(self.place_of(name) for name in self.env.agents if name not in known)
         for p in arrived:
+            self.check_actions(p, self.env.action_space(self.spec.names[p]))
             self._ports[p].enter(out, e, turn=True)
             self._observe(p, observations, infos, out, e)
         return arrived
@@ -109,6 +110,7 @@ class GymnasiumAdapter(Adapter):
     def reset(self, seed: int, out: Step, e: int) -> None:
         """Start an episode."""
         observation, info = self.env.reset(seed=seed)
+        self.check_actions(0, self.env.action_space)
         self._ports[0].enter(out, e, turn=True)
         self._ports[0].write(observation, info, out, e)
         self.write_state(out.state, e)

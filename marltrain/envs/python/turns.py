@@ -154,6 +154,7 @@ class TurnAdapter(Adapter):
             return
         self._present = list(agents)
         for p in sorted({self.place_of(name) for name in agents}.difference(self._alive)):
+            self.check_actions(p, self.env.action_space(self.spec.names[p]))
             self._ports[p].enter(out, e, turn=False)
             self._counted[p] = 0.0
             self._alive.append(p)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError, error_text
+from marltrain.errors import AgentError, ConfigError, error_text, warn
 from marltrain.layout import VECTOR, Array, Obs, Part
 from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.compiled.hindsight_kernel import EPISODE, FINAL, FUTURE, goals_program
@@ -47,10 +47,12 @@ class HindsightReader(UniformReader):
                 "or by the environment's compute_reward, which it does not have: give reward_fn="
             )
         self._everywhere = UniformChoice(ring, self.seats)
+        self._compared = hindsight.reward_fn is not None
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
         """See `UniformReader`; agent k then draws which transitions get another goal, and which one, from `rngs[k]`."""
         made = super().sample(rngs, gamma, batch_size)
+        self._compare(made)
         chosen, goals = np.zeros(made.cells.shape, bool), made.cells.copy()
         for k, rng in enumerate(rngs):
             if rng is None or not made.weight[k].any():
@@ -60,6 +62,25 @@ class HindsightReader(UniformReader):
         if chosen.any():
             self._relabel(made, chosen, goals[chosen], np.asarray(gamma, float))
         return made
+
+    def _compare(self, made: Transitions) -> None:
+        """Warn once if the environment's compute_reward gives other rewards than its steps, for its own goals."""
+        cells = made.cells[made.weight > 0]
+        if self._compared or not len(cells):
+            return
+        self._compared = True
+        seen, _ = self.ring.after(cells, self.ring.read(self.ring.next, cells))
+        goals = _vector(seen)[:, self._desired.start : self._desired.stop]
+        given, judged = self.ring.read(self.ring.reward, cells), self._judged(self._reached(cells), goals)
+        different = np.flatnonzero(~np.isclose(given, judged, rtol=1e-4, atol=1e-5))
+        if len(different):
+            i = int(different[0])
+            warn(
+                f"Hindsight: a step gave the reward {given[i]:g}, but compute_reward gives {judged[i]:g} for its goals "
+                f"achieved {self._reached(cells[i : i + 1])[0]} and desired {goals[i]}: rewards of other goals are on "
+                "another scale. A wrapper that changes rewards must change compute_reward, too; or give "
+                "Hindsight(reward_fn=...)"
+            )
 
     def _share(self, k: int) -> float:
         if self.numbers is not None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from pettingzoo.utils import BaseParallelWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 
@@ -10,6 +11,11 @@ from marltrain.errors import EnvError, SpecError
 from tests.envs.driving import act, run_seed
 from tests.gymnasium_toys import MaskedByInfo
 from tests.toys import Crowd, Identity, Relay
+
+
+def with_turns(env):
+    env.render_mode = None
+    return parallel_to_aec(env)
 
 
 class Named(Identity):
@@ -164,6 +170,40 @@ def test_text_is_a_fault_of_a_gymnasium_environment(spoil):
     vector.reset(0)
     with pytest.raises(EnvError, match=f"step 1: player 'player_0': {next(iter(spoil))} is the text"):
         vector.step(act(vector.spec, player_0=1))
+
+
+class Growing(Crowd):
+    """Each object, or each episode, gives `who` one action more."""
+
+    built = 0
+
+    def __init__(self, who, of_objects):
+        super().__init__()
+        type(self).built += 1
+        self.who, self.more = who, type(self).built - 1 if of_objects else 0
+        self.of_objects = of_objects
+
+    def reset(self, seed=None, options=None):
+        self.more += not self.of_objects
+        return super().reset(seed=seed)
+
+    def action_space(self, agent):
+        if agent != self.who:
+            return super().action_space(agent)
+        return spaces.Discrete(7 + self.more) if self.of_objects else spaces.Discrete(6 + self.more)
+
+
+@pytest.mark.parametrize(("of_objects", "episode"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize("wrap", [lambda env: env, BaseParallelWrapper, with_turns], ids=["plain", "wrapped", "turns"])
+def test_an_action_space_that_changes_is_an_error(wrap, of_objects, episode):
+    """The probe is of the first object and its first episode, with 7 actions of blue; blue is in all episodes here."""
+    Growing.built = 0
+    vector = DummyVectorEnv(lambda: wrap(Growing("blue", of_objects)), 1)
+    said = rf"episode {episode} .*player 'blue': its action space is Discrete\(8\), and was Discrete\(7\) when"
+    with pytest.raises(EnvError, match=said):
+        vector.reset(run_seed([0, 0]))
+        for _ in range(20):
+            vector.step(act(vector.spec))
 
 
 class TextState(Crowd):
