@@ -123,6 +123,22 @@ def test_learners_in_this_process_equal_none(case, number, local_actors):  # noq
     assert len(local_actors.made) == number
 
 
+def test_a_team_whose_masks_change_learns_in_an_actor_as_in_one_process(local_actors):  # noqa: F811
+    """One agent in all seats, and an agent for each: rows that are not learned from, and targets that follow."""
+
+    def run(share: bool, **settings: Any) -> Any:
+        agents = mt.make_agents("vdn", SPREAD, seed=0, share=share, tau=0.1, **CASES["vdn"][0])
+        masks = iter([[1, 0, 1], [1, 1, 0], [0, 1, 1]])
+        toggle = mt.LambdaCallback(
+            on_update_end=lambda moment: setattr(moment.trainer, "learning_mask", next(masks, [1, 1, 1]))
+        )
+        return trained("vdn", agents, callbacks=[toggle], **settings)
+
+    for share in (False, True):
+        assert_equal(run(share), run(share, learners=1), tolerance=1e-6)
+    assert len(local_actors.made) == 2
+
+
 if LONG:
 
     @pytest.mark.parametrize("settings", [{"jit_compile": True}, {"backend": "tensorflow"}])

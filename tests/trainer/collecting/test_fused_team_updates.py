@@ -16,7 +16,7 @@ from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.envs.native.toys import Crowd
 from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import SPREAD, Fading, Looking, assert_same, train
-from tests.trainer.collecting.test_fused_updates import SETTINGS, hold
+from tests.trainer.collecting.test_fused_updates import SETTINGS, Rounds, hold
 from tests.trainer.running import tables, trainer, weights
 
 MEAN: dict[str, Any] = {"team_reward": "mean"}
@@ -125,6 +125,30 @@ def test_schedules_masks_and_batch_sizes_of_a_team_change_in_planned_rounds(sett
         result = made[0].train(agents, [1, 1, 0], plot=False)
         runs.append((weights(agents), [agent.state().info for agent in agents], tables(result)))
     assert_same(*runs)
+
+
+@pytest.mark.parametrize(("algo", "settings"), [("vdn", {"tau": 0.1}), ("qmix", {"target_sync": 20})])
+def test_the_targets_of_an_agent_that_no_longer_learns_follow_in_planned_rounds(algo, settings):
+    """Its mask is 0 from env step 300 on, and 61 updates later its target networks have come close to its networks."""
+    runs, rounds = [], Rounds()
+    for callback in (rounds, Looking()):
+        made: list[mt.DecentralizedTrainer] = []
+        agents = team(algo, learning_rate=0.01, **settings)
+
+        def train_fn(episodes, steps, made=made):
+            if steps >= 300:
+                made[0].learning_mask = [1, 0, 1]
+
+        made.append(trainer(SPREAD, {}, callbacks=[callback], train_fn=train_fn, run_dir=f"run{len(runs)}",
+                            num_train_envs=5, update_freq=5, steps_per_train=605, **MEAN))  # fmt: skip
+        result = made[0].train(agents, [1, 1, 1], plot=False)
+        runs.append((weights(agents), [agent.state().info for agent in agents], tables(result)))
+    assert_same(*runs)
+    assert max(told[0] for told in rounds.told if told[1] > 400) > 1
+    for i, arrays in enumerate(runs[0][0]):
+        distances = [np.abs(array - arrays[f"net/target_{name.removeprefix('net/')}"]).max()
+                     for name, array in arrays.items() if name.startswith("net/q")]  # fmt: skip
+        assert (max(distances) < 5e-4) == (i == 1)
 
 
 def test_resume_of_a_team_between_planned_rounds():
