@@ -130,7 +130,8 @@ def test_schedules_masks_and_batch_sizes_of_a_team_change_in_planned_rounds(sett
 @pytest.mark.parametrize(("algo", "settings"), [("vdn", {"tau": 0.1}), ("qmix", {"target_sync": 20})])
 def test_the_targets_of_an_agent_that_no_longer_learns_follow_in_planned_rounds(algo, settings):
     """Its mask is 0 from env step 300 on, and 61 updates later its target networks have come close to its networks."""
-    runs, rounds = [], Rounds()
+    runs: list[Any] = []
+    rounds = Rounds()
     for callback in (rounds, Looking()):
         made: list[mt.DecentralizedTrainer] = []
         agents = team(algo, learning_rate=0.01, **settings)
