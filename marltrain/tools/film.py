@@ -56,7 +56,8 @@ class Film(Callback):
         self._line_up: list[Agent] = []
 
     def on_train_start(self, moment: Moment) -> None:
-        """Note the agents that play the tests."""
+        """Note the agents that play the tests; the tests of a resumed run are counted on."""
+        self._tests = 0
         self._line_up = list(moment.data["line_up"])
 
     def on_test_end(self, moment: Moment) -> None:

@@ -204,7 +204,7 @@ class Callback:
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the callback for checkpoints, as JSON values.
+        """Return the state of the callback for checkpoints: JSON values, and arrays of numbers.
 
         Keys must be text. Tuples are restored as lists, NumPy numbers as Python numbers.
         """
@@ -275,13 +275,14 @@ class CallbackList:
                 raise
 
     def state(self) -> State:
-        """Return the states of all callbacks; raises SaveError, naming callback and key, for a non-JSON value."""
+        """Return the states of all callbacks; raises SaveError, naming callback and key, for another value."""
         kept = []
+        arrays: dict[str, Array] = {}
         for callback in self.callbacks:
             name = type(callback).__name__
-            what = f"{name}.state_dict() must return JSON values: its value"
-            kept.append({"type": name, "state": encoded(callback.state_dict(), what)})
-        return State({"all": kept})
+            what = f"{name}.state_dict() must return JSON values and arrays: its value"
+            kept.append({"type": name, "state": encoded(callback.state_dict(), what, arrays)})
+        return State({"all": kept}, arrays)
 
     def restore(self, state: State) -> None:
         """Restore the states of the callbacks; see `Callback.accepts_state` for several of one class.
@@ -291,7 +292,7 @@ class CallbackList:
         kept: dict[str, list[Any]] = {}
         for entry in state.values("all", dict):
             kind = State(entry, name=state.place("all")).value("type", str)
-            kept.setdefault(kind, []).append(decoded(entry.get("state")))
+            kept.setdefault(kind, []).append(decoded(entry.get("state"), state))
         for callback in self.callbacks:
             name = type(callback).__name__
             held = kept.get(name, [])

@@ -129,21 +129,40 @@ class Keeping(Callback):
         ({"float": "nan"}, {"float": "nan"}),
         ({"mapping": {"float": "nan"}}, {"mapping": {"float": "nan"}}),
         ({"mapping": 1}, {"mapping": 1}),
+        ({"array": "0", "b": [{"array": 1}]}, {"array": "0", "b": [{"array": 1}]}),
+        ({"a": np.ones(2), "b": [np.array([True])]}, {"a": np.ones(2), "b": [np.array([True])]}),
     ],
 )
 def test_state_of_a_callback_is_restored(kept, found):
     """The state is written as JSON; values that look like an encoded value are unchanged."""
     again = Keeping()
     CallbackList([again]).restore(CallbackList([Keeping(kept)]).state())
-    assert again.kept == found
     assert repr(again.kept) == repr(found)  # types too
+
+
+def test_arrays_of_a_state_are_copies_of_any_dtype_and_shape():
+    callback, again = Keeping({"a": [np.zeros((2, 3), np.float32)], "b": np.array(7, np.uint8)}), Keeping()
+    state = CallbackList([Keeping({"first": np.arange(3)}), callback]).state()
+    callback.kept["a"][0] += 1
+    CallbackList([Keeping(), again]).restore(state)
+    assert again.kept["a"][0].dtype == np.float32 and again.kept["b"].dtype == np.uint8
+    np.testing.assert_array_equal(again.kept["a"][0], np.zeros((2, 3)))
+
+
+def test_a_state_without_its_array_is_refused():
+    state = CallbackList([Keeping({"a": np.zeros(1)})]).state()
+    state.arrays.clear()
+    with pytest.raises(SaveError, match="0 is missing"):
+        CallbackList([Keeping()]).restore(state)
 
 
 @pytest.mark.parametrize(
     ("kept", "said"),
     [
         ({"a": [{3: 1}]}, r"its value\['a'\]\[0\] has the key 3, and keys must be text"),
-        ({"a": np.zeros(1)}, r"its value\['a'\] is a ndarray"),
+        ({"a": np.array(["text"])}, r"its value\['a'\] is a array of <U4"),
+        ({"a": np.zeros(1, np.longdouble)}, r"its value\['a'\] is a array of float128"),
+        ({"a": np.array([None])}, r"its value\['a'\] is a array of object"),
         ({"a": {"b": {1, 2}}}, r"its value\['a'\]\['b'\] is a set"),
         ({"a": np.longdouble(1)}, r"its value\['a'\] is a longdouble"),
         ({"a": b"x"}, r"its value\['a'\] is a bytes"),
@@ -151,7 +170,7 @@ def test_state_of_a_callback_is_restored(kept, found):
     ],
 )
 def test_state_that_cannot_be_restored_is_refused(kept, said):
-    with pytest.raises(SaveError, match=rf"^Keeping\.state_dict\(\) must return JSON values: {said}"):
+    with pytest.raises(SaveError, match=rf"^Keeping\.state_dict\(\) must return JSON values and arrays: {said}"):
         CallbackList([Callback(), Keeping(kept)]).state()
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.checks import counted, of_type
 from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, SaveError
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -31,6 +32,7 @@ LEAST = 5
 MEMORY = 0.9
 """Weight of earlier updates in the smoothed loss that may end the sweep."""
 QUANTITIES = ("loss", "return")
+COLUMNS = ("env_steps", NUMBER, *QUANTITIES)
 TABLE, PICTURE = "range_test.csv", "range_test.png"
 """Files in the run's folder."""
 
@@ -62,7 +64,7 @@ class LearningRateRangeTest(Callback):
     stop_at: the sweep ends when the loss exceeds this multiple of the smallest one (both smoothed), or is not finite;
       None: only if it is not finite.
     restore: restore the agents at the end of the run as they were at its start: weights, moments, rates, random
-      numbers. The files in the run's folder are written before that.
+      numbers. The files in the run's folder are written before that. Checkpoints hold the agents of the start, too.
     players: names or shell patterns of the players whose agents are swept; None: all.
     Raises ConfigError for a wrong argument, and, when training starts, for agents whose rate follows a schedule.
     """
@@ -82,7 +84,7 @@ class LearningRateRangeTest(Callback):
         self.settings = _Settings(low=low, high=high, env_steps=env_steps, stop_at=stop_at, restore=restore)
         self.players = checked_players("LearningRateRangeTest", players)
         self._agents: dict[str, LearningAgent] = {}
-        self._before: list[tuple[LearningAgent, AgentState]] = []
+        self._before: dict[str, AgentState] = {}
         self._rows: list[dict[str, float]] = []
         self._returns: list[float] = []
         self._steps = 0
@@ -102,7 +104,7 @@ class LearningRateRangeTest(Callback):
         """Keep the agents' states; a loss that is not finite ends the run without an error."""
         self._rows, self._returns = [], []
         self._mean, self._smallest = 0.0, math.inf
-        self._before = [(agent, agent.state()) for agent in self._agents.values()]
+        self._before = {label: agent.state() for label, agent in self._agents.items()}
         run = getattr(moment.trainer, "run", None)
         for scheduler in () if run is None else run.context.schedulers:
             scheduler.on_not_finite = lambda error: self._diverged(moment, error)
@@ -139,13 +141,40 @@ class LearningRateRangeTest(Callback):
     def on_train_end(self, moment: Moment) -> None:
         """Restore the agents, and write the sweep into the run's folder."""
         if self.settings.restore:
-            for agent, state in self._before:
-                agent.restore(state)
+            for label, state in self._before.items():
+                self._agents[label].restore(state)
         run = getattr(moment.trainer, "run", None)
         if run is not None and run.context.folder is not None and self._rows:
             self.table.to_csv(run.context.folder.path / TABLE, index=False)
             if self.table["loss"].notna().sum() >= LEAST:
                 self.plot(run.context.folder.path / PICTURE)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows so far, the smoothed loss, and the agents as they were at the start of the run."""
+        before = {label: {"info": one.info, "arrays": one.arrays} for label, one in self._before.items()}
+        rows = [[row[name] for name in COLUMNS] for row in self._rows]
+        return {"rows": rows, "returns": self._returns, "mean": self._mean, "smallest": self._smallest,
+                "before": before}  # fmt: skip
+
+    def accepts_state(self, state: Mapping[str, Any]) -> bool:
+        """Return whether the state is of the same agents."""
+        return of_type("before", state["before"], dict).keys() == self._agents.keys()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; raises SaveError for other states of agents, or other rows."""
+        self._rows = [_row(values) for values in of_type("rows", state["rows"], list)]
+        self._returns = [of_type("a return", value, float) for value in of_type("returns", state["returns"], list)]
+        self._mean, self._smallest = (of_type(name, state[name], float) for name in ("mean", "smallest"))
+        for label, agent in self._agents.items():
+            saved = of_type(label, state["before"][label], dict)
+            self._before[label] = AgentState(
+                of_type("info", saved["info"], dict), of_type("arrays", saved["arrays"], dict)
+            )
+            now = agent.state()
+            try:
+                agent.restore(self._before[label])  # shows now, rather than at the end, that it can be restored
+            finally:
+                agent.restore(now)
 
     def rate_at(self, env_steps: int) -> float:
         """Return the learning rate after some env steps."""
@@ -157,7 +186,7 @@ class LearningRateRangeTest(Callback):
         """A row for each update: `env_steps`, `learning_rate`, `loss`, `return` (of episodes since the row before)."""
         import pandas as pd
 
-        return pd.DataFrame(self._rows, columns=["env_steps", NUMBER, "loss", "return"])
+        return pd.DataFrame(self._rows, columns=list(COLUMNS))
 
     def suggestion(self, by: str = "loss", smooth: int = 5) -> float:
         """Return the rate at which the smoothed loss falls fastest, or the smoothed return rises fastest.
@@ -192,3 +221,13 @@ class LearningRateRangeTest(Callback):
 
     def _diverged(self, moment: Moment, error: NotFiniteError) -> Any:
         moment.stop("a loss or a gradient is not finite")
+
+
+def _row(values: Any) -> dict[str, float]:
+    """Return a row of the table from a state; raises SaveError for anything else."""
+    if len(of_type("a row", values, list)) != len(COLUMNS):
+        raise SaveError(f"a row must hold {', '.join(COLUMNS)}, got {values!r:.80}")
+    steps, *others = values
+    return dict(
+        zip(COLUMNS, [counted("env_steps", steps), *(of_type("a number", v, float) for v in others)], strict=True)
+    )

@@ -8,13 +8,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from marltrain.checks import counted, of_type
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError
 from marltrain.tools.loggers.run_logger import FAILED, FINISHED, INTERRUPTED, RunLogger, imported
+from marltrain.trainer.callbacks import Moment
 
 STATUS = {FINISHED: "FINISHED", INTERRUPTED: "KILLED", FAILED: "FAILED"}
 PARAMS, METRICS = 100, 1000
 """Maximum numbers of parameters and of metrics of a request."""
+Place = tuple[int, int]
+"""Place of a value in the history of a metric: its env step, and its number among the values of this env step."""
 LONGEST = 500
 """Maximum length of a parameter's value that every store accepts."""
 
@@ -50,16 +54,18 @@ class MLflowLogger(RunLogger):
         self.experiment, self.name, self.uri = experiment, name, uri
         self._mlflow = imported("mlflow", "MLflowLogger", "mlflow")
         self._client: Any = None
-        self._last_steps: dict[str, int] = {}  # of a continued run: the last step that MLflow holds, by metric
+        self._places: dict[str, Place] = {}  # of the last value so far, by metric
+        self._held: dict[str, Place] = {}  # of the last value that MLflow holds of a continued run
 
     def begin(self, folder: Path, config: Mapping[str, Any], run_id: str | None) -> str:
         """Begin or continue a run."""
         client = self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
-        self._last_steps = {}
+        self._held = {}
         if run_id is not None:
             client.update_run(run_id, status="RUNNING")
             for metric in client.get_run(run_id).data.metrics:
-                self._last_steps[metric] = max(m.step for m in client.get_metric_history(run_id, metric))
+                steps = [value.step for value in client.get_metric_history(run_id, metric)]
+                self._held[metric] = max(steps), steps.count(max(steps))
             return run_id
         experiment = client.get_experiment_by_name(self.experiment)
         number = client.create_experiment(self.experiment) if experiment is None else experiment.experiment_id
@@ -67,7 +73,7 @@ class MLflowLogger(RunLogger):
         entities = self._mlflow.entities
         params = [entities.Param(_allowed(name), value[:LONGEST]) for name, value in _flat(config)]
         for start in range(0, len(params), PARAMS):
-            client.log_batch(run, params=params[start : start + PARAMS])
+            client.log_batch(run, params=params[start : start + PARAMS], synchronous=True)
         return run
 
     def send(self, scalars: Mapping[str, float], env_steps: int) -> None:
@@ -77,10 +83,32 @@ class MLflowLogger(RunLogger):
         if len(named) < len(scalars):
             raise ConfigError("MLflowLogger: MLflow allows only letters, digits and _-.: / in names, and with _ for "
                               f"other characters two of these are equal: {', '.join(scalars)}")  # fmt: skip
-        metrics = [kind(name, value, now, env_steps) for name, value in named.items()
-                   if env_steps > self._last_steps.get(name, -1)]  # fmt: skip
+        metrics = [kind(name, value, now, env_steps) for name, value in named.items() if self._is_new(name, env_steps)]
         for start in range(0, len(metrics), METRICS):
-            self._client.log_batch(self.run_id, metrics=metrics[start : start + METRICS])
+            self._client.log_batch(self.run_id, metrics=metrics[start : start + METRICS], synchronous=True)
+
+    def open(self, moment: Moment) -> None:
+        """See `RunLogger`."""
+        super().open(moment)
+        self._places = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of a `RunLogger`, and the place of the last value of each metric."""
+        return {**super().state_dict(), "places": {name: list(place) for name, place in self._places.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        super().load_state_dict({name: value for name, value in state.items() if name != "places"})
+        self._places = {}
+        for name, place in of_type("places", state["places"], dict).items():
+            step, count = of_type(f"the place of {name}", place, list)
+            self._places[name] = counted("its step", step), counted("its count", count, 1)
+
+    def _is_new(self, name: str, env_steps: int) -> bool:
+        """Count a value of a metric; return whether MLflow does not hold it already."""
+        step, count = self._places.get(name, (-1, 0))
+        self._places[name] = place = env_steps, count + 1 if step == env_steps else 1
+        return place > self._held.get(name, (-1, 0))
 
     def send_files(self, files: list[Path], best: Path | None) -> None:
         """Log the files as artefacts."""

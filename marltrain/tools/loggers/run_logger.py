@@ -27,7 +27,8 @@ class RunLogger(ScalarLogger, ABC):
     """Sends a run to a tracking service: its configuration, its scalars and, at its end, its files.
 
     The run at the service begins with the first scalars. Its id is part of the callback's state, so a resumed run
-    continues there.
+    continues there. An exception may end a run between its updates: if there is a checkpoint, the unfinished point is
+    then left to the resumed run, since services change no point.
 
     every: see `ScalarLogger`.  files: send tables, picture, config.json and the best agents at the end.
     run_id: the run at the service, None before it began.
@@ -40,6 +41,7 @@ class RunLogger(ScalarLogger, ABC):
         self.run_id: str | None = None
         self._folder = Path()
         self._begun = False
+        self._has_checkpoint = False
 
     @abstractmethod
     def begin(self, folder: Path, config: Mapping[str, Any], run_id: str | None) -> str:
@@ -62,7 +64,7 @@ class RunLogger(ScalarLogger, ABC):
 
     def open(self, moment: Moment) -> None:
         """Note the run's folder; raises ConfigError for a run without one."""
-        self._folder, self._begun = moment.run_dir, False
+        self._folder, self._begun, self._has_checkpoint = moment.run_dir, False, False
         if not moment.env_steps:
             self.run_id = None
 
@@ -75,7 +77,8 @@ class RunLogger(ScalarLogger, ABC):
     def on_train_end(self, moment: Moment) -> None:
         """Send the last point and the files, and end the run."""
         try:
-            self._write_point(moment)
+            if not (moment.data["failed"] and self._has_checkpoint):
+                self._write_point(moment)
             if self._begun and self.files:
                 self.send_files(*self._found())
         finally:
@@ -84,12 +87,18 @@ class RunLogger(ScalarLogger, ABC):
                 interrupted = moment.data["reason"] == "interrupted"
                 self.end(FAILED if moment.data["failed"] else INTERRUPTED if interrupted else FINISHED)
 
+    def sync(self) -> None:
+        """Send what is buffered; a checkpoint follows."""
+        super().sync()
+        self._has_checkpoint = True
+
     def state_dict(self) -> dict[str, Any]:
         """Return the running means, and the id of the run."""
         return {**super().state_dict(), "run_id": self.run_id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+        self._has_checkpoint = True
         self.run_id = of_type("run_id", state["run_id"], str, NoneType)
         super().load_state_dict({name: value for name, value in state.items() if name != "run_id"})
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from marltrain.checks import counted, of_type
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError
 from marltrain.tools.loggers.run_logger import FINISHED, PICTURE, TABLES, RunLogger, imported
+from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.saving.places import PlaceInRun
 
 MODES = ("online", "offline", "disabled")
 STEPS = "env_steps"
+RECENT = 60.0
+"""Seconds of points that W&B may still buffer: its process writes its file every 15 s, and ends with this process."""
+MOST_RECENT = 10_000
+"""Maximum number of such points."""
 
 
 class WandbLogger(RunLogger):
@@ -26,7 +34,7 @@ class WandbLogger(RunLogger):
 
     Scalars have the tags of TensorBoard, over the axis `env_steps`. The table of tests is `tests`, the picture
     `metrics`; all tables are the artefact "<name>-tables", the best agents "<name>-best". A resumed run continues under
-    its id; points between its checkpoint and its interruption are sent twice.
+    its id; points from a minute before its checkpoint to its interruption are sent twice, since W&B may have lost them.
     Raises ConfigError for a wrong argument, or if wandb is not installed.
     """
 
@@ -55,6 +63,7 @@ class WandbLogger(RunLogger):
         self.name, self.folder = name, Path(folder) if isinstance(folder, str) else folder
         self._wandb = imported("wandb", "WandbLogger", "wandb")
         self._run: Any = None
+        self._recent: deque[tuple[float, dict[str, float], int]] = deque(maxlen=MOST_RECENT)
 
     def begin(self, folder: Path, config: Mapping[str, Any], run_id: str | None) -> str:
         """Begin or continue a run."""
@@ -70,11 +79,38 @@ class WandbLogger(RunLogger):
         self._run.config.update(dict(config), allow_val_change=True)
         self._run.define_metric(STEPS, hidden=True)
         self._run.define_metric("*", step_metric=STEPS)
+        for _, scalars, env_steps in self._recent:  # those before the checkpoint of a resumed run
+            self._run.log({**scalars, STEPS: env_steps})
         return run_id
 
     def send(self, scalars: Mapping[str, float], env_steps: int) -> None:
         """Log scalars."""
+        now = time.monotonic()
+        self._recent.append((now, dict(scalars), env_steps))
+        while self._recent[0][0] < now - RECENT:
+            self._recent.popleft()
         self._run.log({**scalars, STEPS: env_steps})
+
+    def open(self, moment: Moment) -> None:
+        """See `RunLogger`."""
+        super().open(moment)
+        self._recent.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of a `RunLogger`, and the recent points."""
+        now = time.monotonic()
+        recent = [[env_steps, scalars] for sent, scalars, env_steps in self._recent if sent >= now - RECENT]
+        return {**super().state_dict(), "recent": recent}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        super().load_state_dict({name: value for name, value in state.items() if name != "recent"})
+        now = time.monotonic()
+        self._recent.clear()
+        for point in of_type("recent", state["recent"], list):
+            steps, scalars = of_type("a point", point, list)
+            numbers = {tag: of_type(tag, value, float, int) for tag, value in of_type("scalars", scalars, dict).items()}
+            self._recent.append((now, numbers, counted("env steps", steps)))
 
     def send_files(self, files: list[Path], best: Path | None) -> None:
         """Log the table of tests and the picture, and the artefacts."""
@@ -98,3 +134,4 @@ class WandbLogger(RunLogger):
         """Finish the run."""
         self._run.finish(exit_code=0 if outcome == FINISHED else 1)
         self._run = None
+        self._recent.clear()

@@ -205,7 +205,12 @@ class Adapt(CriterionCallback):
     def state_dict(self) -> dict[str, Any]:
         """Return the criterion, and the place in the range and the averages of each agent."""
         driven = {
-            one.label: {"position": one.position, "updates": one.updates, "averages": one.quantity.state()}
+            one.label: {
+                "position": one.position,
+                "updates": one.updates,
+                "averages": one.quantity.state(),
+                "missed": one.quantity.missed,
+            }
             for one in self._driven
         }
         return {**super().state_dict(), "name": self.settings.name, "by": self.settings.by, "driven": driven}
@@ -228,6 +233,7 @@ class Adapt(CriterionCallback):
                 one.position = mine["position"]
                 one.updates = counted("updates", mine["updates"])
                 one.quantity.restore(mine["averages"])
+                one.quantity.missed = counted("missed", mine["missed"])
 
     def _updated(self, moment: Moment) -> None:
         """Add the metrics of an update, and change the number if a change is due."""

@@ -61,6 +61,7 @@ class Quantity:
     "gradient_noise": the gradient noise scale in batches, B_simple / B: averages of noise and signal are divided.
     "effective_sample_size": the average.  "td_error": the short average of the critic's loss, divided by the long one.
     Any other name: the average of the metric of this name.
+    missed: updates without the metric, since the last one that had it.
     """
 
     def __init__(self, by: str, smoothing: float, network: str | None) -> None:
@@ -71,7 +72,7 @@ class Quantity:
         for name in names.get(by, (by,)):
             slow = name == "long"
             self._averages[name] = Average(1 - (1 - smoothing) / SLOWER if slow else smoothing)
-        self._missed = 0
+        self.missed = 0
 
     def add(self, metrics: Sequence[Mapping[str, float]], who: str) -> None:
         """Add the metrics of one update of each agent.
@@ -80,15 +81,15 @@ class Quantity:
         """
         found = [values for one in metrics if (values := self._values(one)) is not None]
         if not found:
-            self._missed += 1
-            if self._missed >= GRACE:
+            self.missed += 1
+            if self.missed >= GRACE:
                 known = sorted({name for one in metrics for name in one})
                 raise ConfigError(
                     f"{who}: the updates report no {self.by!r}.{did_you_mean(self.by, known)} They report: "
                     f"{', '.join(known)}"
                 )
             return
-        self._missed = 0
+        self.missed = 0
         for i, average in enumerate(self._averages.values()):
             average.add(sum(values[i] for values in found) / len(found))
 

@@ -6,10 +6,13 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import NoneType
+from typing import TYPE_CHECKING, Any
 
+from marltrain.checks import of_type
 from marltrain.cluster import Cluster
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback, Moment
@@ -44,6 +47,7 @@ class Job(Callback):
         self._progress = progress
         self._view = RunView(f"{progress.env} - {progress.name}", progress.budgets)
         self._points: list[tuple[Mapping[str, float], int]] = []
+        self._restored = False  # whether the actor lacks what the view holds
         self._answers: dict[int, Answer] = {}
         self._look_at = self._report_at = 0.0
         self._connection = Connection(progress.name, address, timeout, lambda: (self._progress, self._view))
@@ -112,6 +116,20 @@ class Job(Callback):
         self._progress = replace(self._progress, note="", stop_reason=moment.data["reason"] or "ended")
         self._connection.end(self._report(moment))
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the metrics and the numbers of the view; those of points that wait for a report are its last ones."""
+        view = deepcopy(self._view)
+        for scalars, env_steps in self._points:
+            view.add(scalars, env_steps)
+        return {"metric": self._progress.metric, "best": self._progress.best, "view": view.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; the next report holds it."""
+        metric, best = (of_type(name, state[name], float, NoneType) for name in ("metric", "best"))
+        self._progress = replace(self._progress, metric=metric, best=best)
+        self._view.restore(of_type("view", state["view"], dict))
+        self._restored = True
+
     def close(self) -> None:
         """End the actors, and release the cluster."""
         if self.policies is not None:
@@ -141,10 +159,12 @@ class Job(Callback):
             gradient_steps=moment.gradient_steps, seconds=moment.seconds,
             observed=self.experience.stored, runners=moment.traffic.runners,
         )  # fmt: skip
+        before = deepcopy(self._view) if self._restored else None
+        self._restored = False
         for scalars, env_steps in self._points:
             self._view.add(scalars, env_steps)
         self._view.count(moment.episodes, moment.env_steps, moment.updates, moment.seconds)
-        report = Report(self._progress, self._points, self._answers, room)
+        report = Report(self._progress, self._points, self._answers, room, before)
         self._points, self._answers = [], {}
         return report
 

@@ -37,6 +37,7 @@ class JobActor(Served):
     async def report(self, report: Report) -> Taken:
         """Take a report of the run; return what has come for it since the last one."""
         self._progress, self._at = report.progress, time.monotonic()
+        self._view = report.view or self._view
         for scalars, env_steps in report.points:
             self._view.add(scalars, env_steps)
         now = report.progress

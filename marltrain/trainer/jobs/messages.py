@@ -11,6 +11,7 @@ from marltrain.errors import MarlTrainError, error_text
 
 if TYPE_CHECKING:
     from marltrain.policies.memory.observed import ObservedMemory, ObservedRows
+    from marltrain.trainer.reporting.run_view import RunView
 
 STARTING = 60.0
 """Seconds that an actor has to start."""
@@ -127,6 +128,7 @@ class Report:
 
     points: (scalars, env steps) of its loggers since the last report.
     answers: by the number of the request.
+    view: the numbers of the run before this process resumed it, once.
     room: whether the run takes observed transitions now.
     """
 
@@ -134,3 +136,4 @@ class Report:
     points: Sequence[tuple[Mapping[str, float], int]] = ()
     answers: Mapping[int, Answer] = field(default_factory=dict)
     room: bool = True
+    view: RunView | None = None

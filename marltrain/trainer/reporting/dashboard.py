@@ -68,13 +68,12 @@ class Dashboard(Callback):
             self._screen = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the curve of the metric."""
-        return {"steps": list(self._view.metric.steps), "values": list(self._view.metric.values)}
+        """Return the latest numbers and the curves."""
+        return self._view.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        for steps, value in zip(state["steps"], state["values"], strict=True):
-            self._view.metric.add(steps, value)
+        self._view.restore(state)
 
     def _show_if_due(self, moment: Moment) -> None:
         if self._is_due():

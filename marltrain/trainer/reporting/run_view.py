@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from marltrain.checks import of_type
+from marltrain.errors import SaveError
 from marltrain.trainer.reporting.speed import Speed
 from marltrain.trainer.reporting.text_charts import Line, bar, beside, box, curve, fitted, number
 
@@ -17,6 +20,8 @@ WIDE, TALL = 110, 32
 METRIC, TRAIN, TEST = "test/metric", "train/return/", "test/return/"
 RATE, EPISODES, UPDATES = "train/env_steps_per_second", "train/episodes", "train/updates"
 LOSS = "loss/total"
+CURVES = ("metric", "returns", "loss")
+"""Curves of a view."""
 
 
 class Curve:
@@ -39,6 +44,18 @@ class Curve:
         while self.steps and self.steps[-1] >= env_steps:
             self.steps.pop()
             self.values.pop()
+
+    def state(self) -> list[list[float]]:
+        """Return the env steps and the values."""
+        return [list(self.steps), list(self.values)]
+
+    def restore(self, state: Any) -> None:
+        """Restore what `state` returned; raises SaveError for anything else."""
+        steps, values = (of_type("points of a curve", part, list) for part in of_type("a curve", state, list))
+        if len(steps) != len(values) or len(steps) > MOST_POINTS:
+            raise SaveError(f"a curve holds {len(steps)} env steps and {len(values)} values, of at most {MOST_POINTS}")
+        self.steps = [of_type("env steps", step, int, float) for step in steps]
+        self.values = [of_type("a value", value, float) for value in values]
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the curve as lines."""
@@ -92,6 +109,17 @@ class RunView:
         self.env_steps, self.speed = env_steps - 1, Speed()
         for points in (self.metric, self.returns, self.loss):
             points.cut(env_steps)
+
+    def state(self) -> dict[str, Any]:
+        """Return the latest numbers and the curves, as JSON values."""
+        return {"latest": dict(self.latest), **{name: getattr(self, name).state() for name in CURVES}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned; raises SaveError for anything else."""
+        latest = of_type("latest", state["latest"], dict)
+        self.latest = {tag: of_type(tag, value, float, int) for tag, value in latest.items()}
+        for name in CURVES:
+            getattr(self, name).restore(state[name])
 
     @property
     def done(self) -> float | None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marltrain.checks import counted, of_type
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, EnvError, SaveError, error_text, shown
 from marltrain.files import (
@@ -102,6 +103,19 @@ class Checkpoint(Callback):
     def on_train_start(self, moment: Moment) -> None:
         """Start counting the intervals."""
         self._last = (moment.episodes, moment.env_steps, moment.seconds)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts at which the intervals began."""
+        return {"last": list(self._last)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; raises SaveError for counts after those of now."""
+        episodes, steps, seconds = of_type("last", state["last"], list)
+        most = self._last
+        seconds = of_type("seconds", seconds, float, int)
+        if not 0 <= seconds <= most[2]:
+            raise SaveError(f"seconds must be from 0 to {most[2]:g}, got {seconds!r}")
+        self._last = counted("episodes", episodes, high=most[0]), counted("steps", steps, high=most[1]), float(seconds)
 
     def due(self, counters: Counters, seconds: float, *, best: bool) -> bool:
         """Return whether a checkpoint is due now; best: the test just played is the best so far."""

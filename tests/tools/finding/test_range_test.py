@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, SaveError
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.tools.finding.test_candidates import digest
 from tests.trainer.running import dqn, trainer
@@ -79,3 +79,23 @@ def test_a_scheduled_rate_and_a_missing_budget_are_refused():
         trainer(callbacks=[mt.LearningRateRangeTest()], steps_per_train=30).train(
             dqn(learning_rate=mt.linear(0.1, 0, 10)), [1, 1]
         )
+
+
+@pytest.mark.parametrize("damage", ["shape", "missing", "dtype", "row"])
+def test_a_state_with_other_agents_or_rows_is_refused_and_changes_no_agent(damage):
+    callback, _, (_, now) = sweep(steps=160, high=0.5)
+    (label, agent), *_ = callback._agents.items()
+    state = callback.state_dict()
+    arrays = state["before"][label]["arrays"]
+    name = next(name for name in arrays if name.startswith("net/"))
+    if damage == "shape":
+        arrays[name] = arrays[name][:-1]
+    if damage == "missing":
+        del arrays[name]
+    if damage == "dtype":
+        arrays[name] = arrays[name].astype(np.int64)
+    if damage == "row":
+        state["rows"][-1] = state["rows"][-1][:3]
+    with pytest.raises(SaveError):
+        callback.load_state_dict(state)
+    assert digest(agent) == now

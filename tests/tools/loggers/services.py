@@ -1,7 +1,10 @@
 """The packages wandb and mlflow themselves (`make loggers-test`): what they store is read back and compared."""
 
 import json
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -109,6 +112,75 @@ def test_mlflow_store_holds_the_run_and_its_resumed_part(tmp_path):
     assert names == {"best", "config.json", "episodes.parquet", "history.parquet", "metrics.png"}
     best = client.download_artifacts(number, "best", str(tmp_path))
     assert len(mt.load(best)) == 2
+
+
+class Raising(mt.Callback):
+    """Logs two values for each update, and raises an error between those after an env step."""
+
+    def __init__(self, at: int = 0) -> None:
+        self.at = at
+
+    def on_update_end(self, moment):
+        moment.log("twice", moment.updates)
+        if moment.env_steps == self.at:
+            raise RuntimeError("mine")
+        moment.log("twice", -moment.updates)
+
+
+def interrupted(logger: Any) -> None:
+    """Train 84 env steps with an update every 12, end them by an exception after 60, and resume them at 36."""
+    for raising in (Raising(60), Raising()):
+        callbacks = [mt.Checkpoint(every_steps=36), logger, raising]
+        made = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir="run")
+        if raising.at:
+            with pytest.raises(RuntimeError, match="mine"):
+                made.train(ppo(), [1, 1], plot=False)
+        else:
+            made.train(ppo(), [1, 1], plot=False, resume="run")
+
+
+STEPS = range(12, 85, 12)
+TWICE = [(step, sign * step / 12) for step in STEPS for sign in (1, -1)]
+
+
+def test_mlflow_holds_every_value_once_after_an_exception(tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    interrupted(mt.MLflowLogger("games", uri=uri, every=0))
+    client = import_module("mlflow").MlflowClient(uri)
+    (there,) = client.search_runs([client.get_experiment_by_name("games").experiment_id])
+
+    def values(tag: str) -> list[tuple[int, float]]:
+        return [(metric.step, metric.value) for metric in client.get_metric_history(there.info.run_id, tag)]
+
+    assert sorted(values("train/updates")) == [(step, step / 12) for step in STEPS]
+    assert sorted(values("user/twice")) == sorted(TWICE)
+
+
+def test_wandb_holds_every_value_after_an_exception():
+    interrupted(mt.WandbLogger(mode="offline", every=0))
+    rows = [row for file in Path("run/wandb").glob("offline-run-*/run-*.wandb") for row in history_of(file)]
+    assert {(row["env_steps"], row["user/twice"]) for row in rows if "user/twice" in row} == set(TWICE)
+    points = {(row["env_steps"], row["train/updates"]) for row in rows if "train/updates" in row}
+    assert points == {(step, step / 12) for step in STEPS}
+
+
+def test_wandb_holds_every_value_after_a_kill():
+    """The process is killed after the checkpoint at 36, when W&B has written nothing yet."""
+    code = (
+        "import os, signal, marltrain as mt\nfrom tests.trainer.running import ppo, trainer\n"
+        "from tests.tools.loggers.services import Raising\n"
+        "kill = mt.LambdaCallback(on_checkpoint=lambda moment: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "callbacks = [mt.Checkpoint(every_steps=36), mt.WandbLogger(mode='offline', every=0), Raising(), kill]\n"
+        "trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir='run').train("
+        "ppo(), [1, 1], plot=False)"
+    )
+    own = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_SERVICE")}
+    assert subprocess.run([sys.executable, "-c", code], env=own, check=False).returncode == -9
+    callbacks = [mt.Checkpoint(every_steps=36), mt.WandbLogger(mode="offline", every=0), Raising()]
+    made = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir="run")
+    made.train(ppo(), [1, 1], plot=False, resume="run")
+    rows = [row for file in Path("run/wandb").glob("offline-run-*/run-*.wandb") for row in history_of(file)]
+    assert [(row["env_steps"], row["user/twice"]) for row in rows if "user/twice" in row] == TWICE
 
 
 def result_env() -> str:

@@ -1,5 +1,6 @@
 """W&B and MLflow with small modules in their place that record calls; `make loggers-test` uses the packages."""
 
+import shutil
 import sys
 from collections import defaultdict
 from types import ModuleType, SimpleNamespace
@@ -68,7 +69,8 @@ class FakeMLflow:
     def get_metric_history(self, run_id, metric):
         return [SimpleNamespace(step=step) for step, _ in self.runs[int(run_id)].metrics[metric]]
 
-    def log_batch(self, run_id, metrics=(), params=()):
+    def log_batch(self, run_id, metrics=(), params=(), synchronous=None):
+        assert synchronous, "a checkpoint counts it as stored"
         self.runs[int(run_id)].params.update(dict(params))
         for name, value, _, step in metrics:
             self.runs[int(run_id)].metrics[name].append((step, value))
@@ -179,3 +181,76 @@ def test_a_run_without_folder_is_refused(wandb):
 def test_unknown_mode_is_refused(wandb):
     with pytest.raises(mt.ConfigError, match="mode must be None or one of online, offline, disabled, got 'later'"):
         mt.WandbLogger(mode="later")
+
+
+def train(logger, more=(), folder="run", **arguments):
+    """84 env steps with an update every 12, and checkpoints after 36 and 72; a point after each update."""
+    callbacks = [mt.Checkpoint(every_steps=36, keep=9), logger, *more]
+    made = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir=folder)
+    return made.train(ppo(), [1, 1], plot=False, **arguments)
+
+
+class Raising(mt.Callback):
+    """Logs two values for each update, and raises an error at an env step, between updates or between the values."""
+
+    def __init__(self, event="", at=0):
+        self.event, self.at = event, at
+
+    def on_collect(self, moment):
+        self._raise("on_collect", moment)
+
+    def on_update_end(self, moment):
+        moment.log("twice", moment.updates)
+        self._raise("on_update_end", moment)
+        moment.log("twice", -moment.updates)
+
+    def _raise(self, event, moment):
+        if (event, moment.env_steps) == (self.event, self.at):
+            raise RuntimeError("mine")
+
+
+@pytest.mark.parametrize("event", ["on_collect", "on_update_end"])
+@pytest.mark.parametrize("at", [48, 60])
+def test_a_run_that_an_exception_ended_and_its_resumed_part_have_every_point_complete(mlflow, wandb, event, at):
+    """The exception comes before the update after 48 (60) env steps, or between the two values logged after it."""
+    with pytest.raises(RuntimeError, match="mine"):
+        train(mt.MLflowLogger(every=0), [mt.WandbLogger(every=0), Raising(event, at)])
+    train(mt.MLflowLogger(every=0), [mt.WandbLogger(every=0), Raising()], resume="run")
+    steps = list(range(12, 85, 12))
+    (there,) = mlflow.runs
+    assert there.metrics["train/updates"] == [(step, step / 12) for step in steps]
+    assert there.metrics["user/twice"] == [(step, sign * step / 12) for step in steps for sign in (1, -1)]
+    (calls,) = wandb.runs.values()
+    logged = [call[1][0] for call in calls if call[0] == "log"]
+    assert {(row["env_steps"], row["train/updates"]) for row in logged if "train/updates" in row} == {
+        (step, step / 12) for step in steps
+    }
+    assert {(row["env_steps"], row["user/twice"]) for row in logged if "user/twice" in row} == {
+        (step, sign * step / 12) for step in steps for sign in (1, -1)
+    }
+
+
+def test_the_last_point_of_a_run_without_a_checkpoint_is_sent_after_an_exception(mlflow):
+    with pytest.raises(RuntimeError, match="mine"):
+        train(mt.MLflowLogger(every=1e9), [Raising("on_update_end", 24)])
+    assert mlflow.runs[0].metrics["train/updates"] == [(24, 2)]
+
+
+def test_wandb_gets_the_points_again_that_its_process_may_have_lost(wandb, monkeypatch):
+    """Killed after the checkpoint, W&B has none of the points of its last seconds."""
+
+    class Copying(mt.Callback):
+        def on_checkpoint(self, moment):
+            if moment.data["path"].name == "36":
+                shutil.copytree("run", "killed")
+
+    now = [0.0]
+    monkeypatch.setattr("marltrain.tools.loggers.wandb_logger.time", SimpleNamespace(monotonic=lambda: now[0]))
+    passing = mt.LambdaCallback(on_update_start=lambda moment: now.__setitem__(0, now[0] + 45.0))
+    train(mt.WandbLogger(every=0), [Copying(), passing])
+    wandb.runs.clear()
+    train(mt.WandbLogger(every=0), resume="killed", folder="killed")
+    (calls,) = wandb.runs.values()
+    logged = [call[1][0] for call in calls if call[0] == "log"]
+    found = [(row["env_steps"], row["train/updates"]) for row in logged if "train/updates" in row]
+    assert found == [(step, step / 12) for step in range(24, 85, 12)], "that of step 12 is 90 s old"

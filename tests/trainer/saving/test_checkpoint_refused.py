@@ -146,8 +146,10 @@ class Keeping(mt.Callback):
 
 def test_state_of_callbacks_is_checked_before_training():
     calls: list = []
-    callbacks = [Keeping({"array": np.zeros(2)}), Checkpoint(every_steps=1000), Recorder(calls)]
-    with pytest.raises(SaveError, match=r"Keeping\.state_dict\(\) must return JSON values: its value\['array'\] is"):
+    callbacks = [Keeping({"array": np.array(["text"])}), Checkpoint(every_steps=1000), Recorder(calls)]
+    with pytest.raises(
+        SaveError, match=r"Keeping\.state_dict\(\) must return JSON values and arrays: its value\['array'\] is"
+    ):
         trainer(steps_per_train=90, callbacks=callbacks).train(ppo(), [1, 1], plot=False)
     assert [event for event, *_ in calls] == ["on_train_start", "on_checkpoint", "on_train_end"]  # the last agents
     trainer(steps_per_train=90, callbacks=[Keeping(np.zeros(2))]).train(ppo(), [1, 1], plot=False)
