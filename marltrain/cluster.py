@@ -8,16 +8,14 @@ Nothing of Ray is imported before a `Cluster` is made.
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import platform
 import re
-import shutil
-import signal
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
 
@@ -25,14 +23,11 @@ import numpy as np
 
 from marltrain.children import here_only
 from marltrain.errors import ConfigError, MarlTrainError, clean, error_text, shown
-from marltrain.ray_nodes import check_answers, clusters_here, use_token
+from marltrain.ray_connection import connect
 from marltrain.version import __version__
 
 ANSWER = 60.0
 """Default seconds that an actor may take to answer."""
-_MIB = 2**20
-_STORE = 1024 * _MIB
-"""Most bytes of the object store of a cluster that we start; a quarter of the free shared memory if that is less."""
 _BUILT_IN = ("num_cpus", "num_gpus", "memory")
 _RAY_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 _DEAD = re.compile(r"The actor is dead because (.*?)(?: Some common causes.*)?$", re.DOTALL)
@@ -99,7 +94,8 @@ class Cluster:
     ray: the module.
     """
 
-    _uses, _ours = 0, False
+    _uses = 0
+    _ours: ExitStack | None = None  # ends the connection that we began, and deletes what it leaves
     _asked: str | None = None  # the address by which we connected; Ray gives another name of the same host
 
     def __init__(self, address: str | None = None) -> None:
@@ -108,7 +104,10 @@ class Cluster:
         address: "host:port", "auto" (a cluster of this machine) or "local" (a new one, on this machine); None: the
         variable RAY_ADDRESS, else "local".
 
-        Raises ConfigError if Ray is not installed, if nothing answers at the address, or if its versions differ.
+        A new cluster asks for a token, see `ray_token`. Its files are deleted when the connection ends.
+
+        Raises ConfigError if Ray is not installed, if nothing answers at the address, if its versions differ, or if
+        there is no safe token for a new cluster.
         """
         self.ray = _module()
         with _LOCK:
@@ -116,10 +115,9 @@ class Cluster:
                 _check_same(self.ray, address)
             else:
                 asked = address or os.environ.get("RAY_ADDRESS") or "local"
-                _connect(self.ray, asked)
-                Cluster._ours, Cluster._asked = True, asked
+                Cluster._ours, Cluster._asked = connect(self.ray, asked), asked
             Cluster._uses += 1
-        self.close = weakref.finalize(self, here_only(_release), self.ray)
+        self.close = weakref.finalize(self, here_only(_release))
         self._placed: Counter[str] = Counter()  # actors on each node
 
     @property
@@ -337,33 +335,6 @@ def _module() -> ModuleType:
         raise ConfigError(f"Ray is not installed ({error}): pip install 'marltrain[ray]'") from error
 
 
-def _connect(ray: ModuleType, address: str) -> None:
-    """Start a cluster on this machine, or connect to the one at an address. Raises ConfigError."""
-    options: dict[str, Any] = {}
-    if address == "local":
-        free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
-        options = {
-            "include_dashboard": False,
-            "object_store_memory": max(min(_STORE, free // 4), 80 * _MIB),
-            "_system_config": {"worker_niceness": 0},  # 15 by default: actors would wait for all other programs
-        }
-    elif address != "auto":
-        check_answers(address)
-        if address in clusters_here():
-            use_token()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except Exception as error:  # Ray has no class of its own for a node that did not start within 30 s
-        if ray.is_initialized():
-            ray.shutdown()
-        raise ConfigError(f"address={address!r}: cannot connect to the Ray cluster: {error_text(error)}") from error
-    finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray's handler exits at once, before a run is saved
-
-
 def _check_same(ray: ModuleType, address: str | None) -> None:
     """Raise ConfigError if this process is connected to a cluster at another address."""
     now = ray.get_runtime_context().gcs_address
@@ -373,12 +344,12 @@ def _check_same(ray: ModuleType, address: str | None) -> None:
         )
 
 
-def _release(ray: ModuleType) -> None:
+def _release() -> None:
     with _LOCK:
         Cluster._uses -= 1
-        if Cluster._uses == 0 and Cluster._ours:
-            Cluster._ours, Cluster._asked = False, None
-            ray.shutdown()
+        if Cluster._uses == 0 and Cluster._ours is not None:
+            end, Cluster._ours, Cluster._asked = Cluster._ours, None, None
+            end.close()
 
 
 def _fate(error: Exception) -> str:

@@ -1,9 +1,7 @@
-"""Addresses of Ray clusters: those of this machine and the token that they ask for, and whether one answers."""
+"""Addresses of Ray clusters: those of this machine, and whether one answers."""
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
 import socket
 from pathlib import Path
@@ -48,20 +46,3 @@ def _address_of(process: Path) -> str:
     except OSError:  # the process has ended
         return ""
     return next((word.removeprefix(ADDRESS).decode() for word in words if word.startswith(ADDRESS)), "")
-
-
-def use_token() -> None:
-    """Use the token of this user in connections, if there is one and `RAY_AUTH_MODE` is not set.
-
-    Ray does so for the address "auto" only. Clusters that `ray.init` begins ask for it by default.
-    """
-    try:
-        authentication = importlib.import_module("ray._private.authentication.authentication_token_setup")
-    except ImportError:  # earlier versions of Ray have no tokens
-        return
-    logger = logging.getLogger(authentication.__name__)
-    before, logger.disabled = logger.disabled, True  # a notice at each connection
-    try:
-        authentication.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-    finally:
-        logger.disabled = before

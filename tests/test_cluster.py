@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from marltrain import cluster
+from marltrain import cluster, ray_token
 from marltrain.cluster import Actor, Cluster, Served, check_resources, versions
 from marltrain.envs.workers.ray_pool import _finish
 from marltrain.errors import ConfigError
+from tests.test_ray_token import without_token
 
 
 class FakeRay(SimpleNamespace):
@@ -40,12 +41,14 @@ class FakeRay(SimpleNamespace):
 
 
 @pytest.fixture
-def fake(monkeypatch) -> FakeRay:
+def fake(monkeypatch, tmp_path) -> FakeRay:
     made = FakeRay()
     monkeypatch.setattr(cluster, "_module", lambda: made)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    without_token(monkeypatch, tmp_path)
     monkeypatch.setattr(Cluster, "_uses", 0)
-    monkeypatch.setattr(Cluster, "_ours", False)
+    monkeypatch.setattr(Cluster, "_ours", None)
     monkeypatch.setattr(Cluster, "_asked", None)
     return made
 
@@ -53,7 +56,7 @@ def fake(monkeypatch) -> FakeRay:
 LOCAL = (
     "init",
     "local",
-    ["_system_config", "include_dashboard", "log_to_driver", "logging_level", "object_store_memory"],
+    ["_system_config", "_temp_dir", "include_dashboard", "log_to_driver", "logging_level", "object_store_memory"],
 )
 
 
@@ -99,6 +102,30 @@ def test_actors_that_serve_this_process_start_on_its_node(fake):
     named, other = (given["scheduling_strategy"] for given in places)
     assert (named.node_id, named.soft, other) == (own, True, "SPREAD")
     cluster.close()
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("no node"), KeyboardInterrupt()])
+def test_a_cluster_that_does_not_start_leaves_nothing(fake, tmp_path, failure):
+    """Neither files nor the mode of tokens: a later connection to another cluster does not send the token there."""
+    fake.error = failure
+    with pytest.raises((ConfigError, KeyboardInterrupt)):
+        Cluster()
+    assert list(tmp_path.glob("mt-ray-*")) == [] and ray_token.mode() is None
+    fake.error = None
+    started = Cluster()
+    assert len(list(tmp_path.glob("mt-ray-*/"))) == 1 and ray_token.mode() == "token"
+    started.close()
+    assert list(tmp_path.glob("mt-ray-*")) == [] and ray_token.mode() is None
+
+
+def test_without_a_token_no_cluster_starts(fake, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(ConfigError, match="RAY_AUTH_MODE='disabled': a Ray cluster without a token"):
+        Cluster()
+    assert fake.calls == []
+    with socket.create_server(("127.0.0.1", 0)) as server:  # a cluster of the user's own is their own matter
+        Cluster(f"127.0.0.1:{server.getsockname()[1]}").close()
+    assert ray_token.mode() == "disabled" and len(fake.calls) == 2
 
 
 def test_the_last_use_ends_what_the_first_began(fake):

@@ -13,7 +13,8 @@ from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
 BASE = {
     "addresses", "checks", "children", "cluster", "compiling", "config", "errors", "files", "descriptions",
-    "json_files", "layout", "random", "ray_nodes", "spaces", "spec", "state", "values", "version", "waiting",
+    "json_files", "layout", "random", "ray_connection", "ray_nodes", "ray_session", "ray_token",
+    "spaces", "spec", "state", "values", "version", "waiting",
 }  # fmt: skip
 MAY_IMPORT = {
     "base": {"base"},
