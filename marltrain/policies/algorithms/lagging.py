@@ -68,17 +68,32 @@ def traces(log_ratio: Array, limit: Any = 1.0) -> Array:
 def centred(log_ratio: Array, weight: Array, most: Array) -> Array:
     """Return log c(a|s) - log mu(a|s) of the policy c around which PPO clips, [K, B] float32.
 
-    log c = log mu + beta (log pi - log mu), a geometric mixture that is not normalised, with the largest beta up to 1
-    for which c diverges from mu by at most `most`; the divergence is estimated by half the mean of the squared
-    log-ratios (Schulman 2020). If pi is near mu, c is pi, and the agent moves on at each update. If pi is far from mu,
-    c stays near mu, so that rows that are too old move the agent little.
+    log c = log mu + beta (log pi - log mu) - log Z, a geometric mixture with the largest beta up to 1 for which c
+    diverges from mu by at most `most`; the divergence is estimated by half the mean of the squared log-ratios (Schulman
+    2020). If pi is near mu, c is pi, and the agent moves on at each update. If pi is far from mu, c stays near mu, so
+    that rows that are too old move the agent little.
 
-    log_ratio: log pi - log mu, [K, B].  weight: [K, B].  most: [K, 1].
+    Z is the mean of (pi / mu)^beta over the rows: an estimate, of all states together, of the factor by which the
+    probabilities of c sum to 1. Without it, c / mu would be below 1 on average, and the clip interval of pi / c too far
+    up. With beta = 1, c is pi, whose probabilities sum to 1: Z is 1 without an estimate.
+
+    log_ratio: log pi - log mu, [K, B].  weight: [K, B]; rows of weight 0 do not count.  most: [K, 1].
     """
-    divergence = 0.5 * (np.square(log_ratio) * shares_of(weight)).sum(1, keepdims=True)
+    share = shares_of(weight)
+    divergence = 0.5 * (np.square(log_ratio) * share).sum(1, keepdims=True)
     beta = np.minimum(1.0, np.sqrt(most / np.maximum(divergence, np.finfo(np.float32).tiny)))
-    centre: Array = (beta * log_ratio).astype(np.float32)
+    scaled = beta * log_ratio.astype(np.float64)
+    centre: Array = (scaled - np.where(beta < 1, _log_mean_exp(scaled, share), 0.0)).astype(np.float32)
     return centre
+
+
+def _log_mean_exp(x: Array, share: Array) -> Array:
+    """Return log(sum(share * exp(x))) of x [K, B], [K, 1]; 0 for agents whose shares are all 0."""
+    counts = share > 0
+    top = np.where(counts, x, -np.inf).max(1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    total = (share * np.exp(np.where(counts, x - top, 0.0))).sum(1, keepdims=True)
+    return np.asarray(np.where(total > 0, top + np.log(np.where(total > 0, total, 1.0)), 0.0))
 
 
 def ratio_metrics(log_ratio: Array, weight: Array) -> dict[str, Array]:

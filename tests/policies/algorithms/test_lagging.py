@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from scipy import stats
 
 import marltrain as mt
 from marltrain.policies.algorithms.lagging import centred, ratio_metrics
@@ -66,27 +67,54 @@ def test_ppo_by_hand(backend, jit_compile):
 
 @pytest.mark.parametrize(("backend", "jit_compile"), WAYS)
 def test_ppo_far_from_the_policy_that_acted_by_hand(backend, jit_compile):
-    """Clipping is around sqrt(pi mu): half the mean of the squared log-ratios is four times `lag_kl`.
+    """Clipping is around sqrt(pi mu) / Z: half the mean of the squared log-ratios is four times `lag_kl`.
 
-    So pi / c and c / mu are sqrt(2), sqrt(5/8), sqrt(5). All advantages are negative, so that clip=0.2 changes only the
-    ratio below 0.8: the objective is 2 A_0, 0.8 sqrt(5/8) A_1, and 2 sqrt(5) A_2, where 2 is the truncation.
+    Z is the mean of sqrt(2), sqrt(5/8), sqrt(5), 1.48. So c / mu is sqrt(2) / Z = 0.96, 0.53, 1.51, and pi / c is
+    sqrt(2) Z = 2.09, 1.17, 3.31. No ratio is below 0.8 and all advantages are negative: clip=0.2 changes nothing, and
+    the objective is c / mu times pi / c, which is 2 A_0, 5/8 A_1 and 5 A_2.
     """
     lag_kl = np.square(np.log(RATIOS)).mean() / 8
     found = measured(mt.PPO, epochs=1, lag_kl=lag_kl, clip=0.2, backend=backend, jit_compile=jit_compile)
     target, advantage = vtrace(*TWICE)
     assert (advantage < 0).all()
-    factor = np.array([2.0, 0.8 * np.sqrt(0.625), 2 * np.sqrt(5.0)])
-    assert found["loss/actor"] == pytest.approx(-(factor * advantage).mean(), rel=1e-4)
+    assert found["loss/actor"] == pytest.approx(-(RATIOS * advantage).mean(), rel=1e-4)
     assert found["loss/critic"] == pytest.approx(0.5 * np.square(target - 1.0).mean(), rel=1e-4)
     assert found["ratio_mean"] == pytest.approx(RATIOS.mean(), rel=1e-5)
 
 
 def test_the_policy_around_which_ppo_clips():
-    """The divergence of the first agent is 0.5 * (1 + 4) / 2 = 1.25 without the padding, that of the second is 0."""
+    """The divergence of the first agent is 0.5 * (1 + 4) / 2 = 1.25 without the padding, that of the second is 0.
+
+    With beta = 1 the policy is the present one. With beta = 1/2, the ratios of the mixture to the policy that acted are
+    e^0.5 and e^-1, whose mean Z is left out; with beta = 0 they are 1.
+    """
     log_ratio, weight = np.array([[1.0, -2.0, 9.0], [0.0, 0.0, 0.0]]), np.array([[1.0, 1, 0], [1, 1, 1]])
-    for most, beta in ((5.0, 1.0), (1.25, 1.0), (0.3125, 0.5), (0.0, 0.0), (np.inf, 1.0)):
+    z = (np.exp(0.5) + np.exp(-1.0)) / 2
+    for most, beta, log_z in ((5.0, 1.0, 0), (1.25, 1.0, 0), (0.3125, 0.5, np.log(z)), (0.0, 0.0, 0), (np.inf, 1.0, 0)):
         made = centred(log_ratio, weight, np.array([[most], [most]]))
-        np.testing.assert_allclose(made, beta * log_ratio, rtol=1e-6)
+        assert made.dtype == np.float32
+        np.testing.assert_allclose(made, beta * log_ratio - [[log_z], [0.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("divergence", [0.02, 0.5, 2.0, 5.0, 50.0])
+def test_the_ratios_of_that_policy_to_the_one_that_acted_have_the_mean_1(divergence):
+    """Normal policies: log pi - log mu = s x - s^2 / 2, with rows of weights 0, 1 and 2, and two agents."""
+    s, x = np.sqrt(2 * divergence), stats.norm.ppf((np.arange(5_000) + 0.5) / 5_000)
+    log_ratio = np.stack([np.append(s * x - s * s / 2, [700.0, -700.0]), np.append(-s * x - s * s / 2, [-9.0, 9.0])])
+    weight = np.append(np.tile([1.0, 2.0], 2_500), [0.0, 0.0])[None].repeat(2, 0).astype(np.float32)
+    made = centred(log_ratio.astype(np.float32), weight, np.array([[0.1], [0.05]])).astype(np.float64)[:, :5_000]
+    means = (weight[:, :5_000] * np.exp(made)).sum(1) / weight.sum(1)
+    np.testing.assert_allclose(means, 1.0, atol=2e-3)
+
+
+def test_an_outlier_and_an_agent_without_rows_give_finite_numbers():
+    """beta = sqrt(0.1 / (0.5 * 1e6 / 4)); the outlier's ratio exp(beta * 1000) outweighs the three of 1."""
+    log_ratio, weight = np.array([[1_000.0, 0, 0, 0], [5, 5, 5, 5]]), np.array([[1.0, 1, 1, 1], [0, 0, 0, 0]])
+    made = centred(log_ratio, weight, np.full((2, 1), 0.1))
+    size = 1_000 * np.sqrt(0.1 / 125_000)
+    z = (np.exp(size) + 3) / 4
+    np.testing.assert_allclose(made[0], np.array([size, 0, 0, 0]) - np.log(z), rtol=1e-6)
+    assert np.isfinite(made).all()
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own
