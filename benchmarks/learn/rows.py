@@ -173,12 +173,15 @@ def _foraging_mixing(steps: int = 5_000_000, **agents: Any) -> Settings:
 
 
 def _foraging_shared(steps: int = 5_000_000, **agents: Any) -> Settings:
-    """Return the settings of shared experience on level-based foraging."""
+    """Return the settings of shared experience on level-based foraging.
+
+    Rewards are rare, and at first more than ten times the deviation of returns: the usual clip would make them equal.
+    """
     return {
         "trainer": {"num_train_envs": 32, "update_freq": 160},
         "agents": {
             "learning_rate": mt.linear(1e-3, 1e-4, steps), "optimizer": "adam", "gamma": 0.95, "gae_lambda": 0.95,
-            "entropy_coef": 0.01, "normalize_returns": True, **agents,
+            "entropy_coef": 0.01, "normalize_returns": True, "reward_clip": 1_000.0, **agents,
         },
     }  # fmt: skip
 

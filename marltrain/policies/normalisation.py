@@ -15,6 +15,8 @@ from marltrain.policies.batch import Batch
 
 EPSILON = 1e-8
 """Added to a variance before its root, against a division by zero."""
+SAME = 1e-7
+"""A deviation of at most this share of the mean's size is the rounding of equal values in float32, and counts as 0."""
 CLIP = 10.0
 """Largest absolute value of a normalised observation."""
 NORMALISED = {
@@ -24,7 +26,7 @@ NORMALISED = {
 """Names of statistics, and the columns of batches that they normalise; the first column updates them."""
 
 
-LARGEST = 1e300
+LARGEST = 1e150
 LIMITS = {"mean": (-LARGEST, LARGEST), "variance": (0.0, LARGEST), "count": (0.0, LARGEST)}
 """Smallest and largest values of saved statistics."""
 
@@ -62,8 +64,11 @@ class RunningStatistics:
 
     @property
     def deviation(self) -> Array:
-        """Standard deviation, [K, width] float64."""
-        return np.sqrt(self.variance + EPSILON)
+        """Standard deviation, [K, width] float64, at least 1e-4; 1 where all values are equal, which give no scale."""
+        size = SAME * self.mean
+        deviation: Array = np.sqrt(self.variance + EPSILON)
+        deviation[self.variance <= size * size] = 1.0
+        return deviation
 
     def normalised(self, values: Array) -> Array:
         """Return (values - mean) / deviation for values [K, B, width], as float32."""
@@ -104,7 +109,8 @@ def normalised_observations(statistics: RunningStatistics, obs: Obs) -> Obs:
     """
     if isinstance(obs, dict):
         raise TypeError(f"observations with images ({', '.join(obs)}) are not normalised")
-    return np.clip(statistics.normalised(obs), -CLIP, CLIP)
+    clipped: Array = np.minimum(np.maximum(statistics.normalised(obs), -CLIP), CLIP)  # faster than np.clip
+    return clipped
 
 
 def normalised_batch(statistics: Mapping[str, RunningStatistics], batch: Batch) -> Batch:

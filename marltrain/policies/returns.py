@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from marltrain.layout import Array
+from marltrain.policies.normalisation import SAME
 
 
 @njit(
@@ -121,15 +122,16 @@ def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
 def explained_variance(prediction: Array, target: Array, weight: Array) -> Array:
     """Return 1 - Var[target - prediction] / Var[target] of each agent, [K] float64; NaN for constant targets.
 
-    prediction, target, weight: [K, B]; the variances are weighted.
+    prediction, target, weight: [K, B]; the variances are weighted. Targets that differ by their rounding are constant.
     """
 
-    def variance(values: Array) -> Array:
+    def moments(values: Array) -> tuple[Array, Array]:
         total = weight.sum(1, dtype=np.float64)
         mean = (weight * values).sum(1) / total
-        return np.asarray((weight * np.square(values - mean[:, None])).sum(1) / total)
+        return mean, np.asarray((weight * np.square(values - mean[:, None])).sum(1) / total)
 
     target = np.asarray(target, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = variance(target)
-        return np.where(spread > 0, 1.0 - variance(target - prediction) / spread, np.nan)
+        mean, spread = moments(target)
+        explained = 1.0 - moments(target - prediction)[1] / spread
+        return np.where(np.sqrt(spread) > SAME * np.abs(mean), explained, np.nan)

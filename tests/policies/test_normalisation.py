@@ -47,6 +47,33 @@ def test_statistics_by_hand():
     np.testing.assert_allclose(running.normalised(np.array([[[7.0]]])), [[[3 / np.sqrt(26 / 3)]]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e-6, 7e5 / 3, 1e20])
+def test_equal_values_have_no_deviation_and_are_not_scaled(value):
+    """Means of weighted rows round, and so do values of float32: both give a variance above 0, and no scale."""
+    running, value = RunningStatistics(2, 1), np.float32(value)
+    rows = np.full((2, 7, 1), value)
+    rows[1, ::2] = np.nextafter(value, np.float32(np.inf)) if value else value
+    for count in (7, 3, 1):
+        running.update(rows[:, :count], np.linspace(0.1, 1.3, 2 * count, dtype=np.float32).reshape(2, count))
+    assert running.deviation.tolist() == [[1.0], [1.0]]
+    assert abs(running.normalised(rows)).max() <= 1e-6 * abs(value)
+    later = rows + np.float32(0.5)
+    np.testing.assert_allclose(running.normalised(later), later - running.mean[:, None], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(1e6, 0.2), (0.0, 3e-3), (-4.0, 1e-3), (0.0, 1e5)])
+def test_a_deviation_that_float32_can_hold_is_one(mean, deviation):
+    running = RunningStatistics(1, 1)
+    running.update(np.array([[[mean - deviation], [mean + deviation]]]), np.ones((1, 2)))
+    assert running.deviation[0, 0] == pytest.approx(deviation, rel=1e-2)
+
+
+def test_small_deviations_divide_by_at_least_1e_4():
+    running = RunningStatistics(1, 1)
+    running.update(np.array([[[-1e-6], [1e-6]]]), np.ones((1, 2)))
+    assert running.deviation[0, 0] == pytest.approx(1e-4, rel=1e-3)
+
+
 def test_impossible_saved_values_are_refused():
     running = RunningStatistics(1, 2)
     saved = running.arrays(0)

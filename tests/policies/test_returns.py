@@ -119,6 +119,13 @@ def test_explained_variance_by_hand():
     assert found[0] == 1.0 and np.isnan(found[1]) and found[2] == pytest.approx(0.0)
 
 
+def test_targets_that_differ_by_their_rounding_are_constant():
+    target = np.array([np.linspace(0.1, 0.1 + 2e-8, 7)] * 2, np.float32)
+    assert len(np.unique(target)) > 1
+    weight = np.linspace(0.3, 1.1, 14, dtype=np.float32).reshape(2, 7)
+    assert np.isnan(explained_variance(np.zeros((2, 7)), target, weight)).all()
+
+
 def test_explained_variance_without_rows_is_nan():
     nothing = np.zeros((1, 3))
     assert np.isnan(explained_variance(nothing, nothing, nothing)).all()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from marltrain.policies.distributions import (
     policy_numbers_of,
 )
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.normalisation import SAME
 from marltrain.policies.recurrence import carries_after, memory_of, needs_of
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
@@ -60,6 +61,9 @@ class ActorCriticSettings(AdvantageSettings):
 
     normalize_advantage: bool = setting(True, doc="normalize the advantages of each minibatch")
     normalize_returns: bool = setting(False, doc="divide rewards by the running deviation of discounted returns")
+    reward_clip: float | Schedule = setting(
+        10.0, doc="largest size of a reward that normalize_returns has divided", above=0, per_row=True
+    )
     normalize_values: str | None = setting(
         None, doc="the critic learns targets less their running mean, over their deviation: valuenorm; popart also "
         "keeps its outputs when these change", choices=("popart", "valuenorm"),
@@ -85,6 +89,8 @@ class ActorCritic(Algorithm):
         """Choose the distribution for the action space; raises ConfigError for a custom actor without a critic."""
         super().__init__(settings, layout, action_space)
         _check_networks(self.name, settings)
+        if isinstance(settings, ActorCriticSettings):
+            _check_clip(self.name, settings)
         self.distribution = distribution_of(action_space, settings.log_std, name=settings.policy)
         self.shared = getattr(settings, SHARED, False)
         self.actor, self.critic_head = (TRUNK, (TRUNK, 1)) if self.shared else ("actor", ("critic", 0))
@@ -203,7 +209,7 @@ class ActorCritic(Algorithm):
         tensors.log_prob = tensors.extras["log_prob"]
         trace = self._traces(ops, nets, tensors, hyper)
         lam = tensors.to_numpy(hyper["gae_lambda"])[:, 0]
-        advantage = gae(rewards_of(batch, tensors), batch.discount, value, follows, batch.cut, lam, trace)
+        advantage = gae(rewards_of(batch, tensors, hyper), batch.discount, value, follows, batch.cut, lam, trace)
         target = advantage + value if trace is None else trace * advantage + value
         tensors.metrics |= rollout_metrics(batch, value, target)
         value, target = self._in_units_of_the_critic(value, target, batch.fresh_weight, tensors)
@@ -260,11 +266,22 @@ class ActorCritic(Algorithm):
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
         """Normalise the advantages of the minibatch if `normalize_advantage` is set, then multiply by the traces."""
         if self.settings.normalize_advantage:
-            centred = batch.advantage - weighted_mean(ops, batch.advantage, batch.weight)[:, None]
-            deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), batch.weight))
-            batch.advantage = centred / (deviation + 1e-8)[:, None]
+            batch.advantage = _normalised(ops, batch.advantage, batch.weight)
         if "trace" in vars(batch):
             batch.advantage = batch.trace * batch.advantage
+
+
+def _normalised(ops: Any, advantage: Any, weight: Any) -> Any:
+    """Return advantages less their mean, over their deviation; equal ones become 0.
+
+    The mean is taken twice, so that its rounding does not count as a deviation. The compiled update does the same.
+    """
+    mean = weighted_mean(ops, advantage, weight)
+    centred = advantage - mean[:, None]
+    centred = centred - weighted_mean(ops, centred, weight)[:, None]
+    deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), weight))
+    equal = deviation <= SAME * ops.absolute(mean)
+    return centred / ops.where(equal, ops.ones_like(deviation), deviation + 1e-8)[:, None]
 
 
 def _sampled(
@@ -275,7 +292,7 @@ def _sampled(
     return action, {"log_prob": log_prob, **({"raw": raw} if isinstance(distribution, Continuous) else {})}
 
 
-def rewards_of(batch: Rollout, tensors: WholeBatch) -> Array:
+def rewards_of(batch: Rollout, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
     """Return the rewards, divided by the deviation of discounted returns if an algorithm normalises returns.
 
     The statistics hold the returns of all rollouts including this one, see `returns_so_far`.
@@ -285,15 +302,27 @@ def rewards_of(batch: Rollout, tensors: WholeBatch) -> Array:
     if RETURN in tensors.statistics:
         returns = returns_so_far(batch.reward, batch.discount, batch.cut)
         tensors.statistics[RETURN].update(returns[..., None], batch.fresh_weight)
-    return scaled_rewards(batch.reward, tensors)
+    return scaled_rewards(batch.reward, tensors, hyper)
 
 
-def scaled_rewards(reward: Array, tensors: WholeBatch) -> Array:
-    """Return rewards [K, B] divided by the known deviation of returns, if an algorithm normalises returns."""
+def scaled_rewards(reward: Array, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
+    """Return rewards [K, B] divided by the known deviation of returns, if an algorithm normalises returns.
+
+    They are clipped to +- `reward_clip`: while the returns so far differ little, a division alone gives any size.
+    """
     if RETURN not in tensors.statistics:
         return reward
-    scaled: Array = (reward / tensors.statistics[RETURN].deviation).astype(np.float32)
-    return scaled
+    limit = tensors.to_numpy(hyper["reward_clip"])
+    return np.clip(reward / tensors.statistics[RETURN].deviation, -limit, limit).astype(np.float32)
+
+
+def _check_clip(name: str, settings: Any) -> None:
+    """Raise ConfigError for a clip of normalised rewards that are not normalised."""
+    default = next(f.default for f in fields(ActorCriticSettings) if f.name == "reward_clip")
+    if not settings.normalize_returns and settings.reward_clip != default:
+        raise ConfigError(
+            f"{name}: reward_clip={settings.reward_clip!r} has no effect without normalize_returns=True: leave it out"
+        )
 
 
 def _check_networks(name: str, settings: Any) -> None:

@@ -149,7 +149,7 @@ class PPOAlgorithm(ActorCritic):
         """Return lambda |TD error| + (1 - lambda) |ratio - 1| by the updated networks; see `Algorithm.row_errors`."""
         batch: Any = tensors.batch
         value, follows = self._values(nets, batch, tensors)
-        error = scaled_rewards(batch.reward, tensors) + batch.discount * follows - value
+        error = scaled_rewards(batch.reward, tensors, hyper) + batch.discount * follows - value
         log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
         return row_sizes(error, log_ratio, tensors.to_numpy(hyper["priority_lambda"]))
 

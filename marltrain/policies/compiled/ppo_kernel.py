@@ -16,6 +16,7 @@ from marltrain.addresses import add_at, call, copy, flags, numbers, outcomes, re
 from marltrain.compiling import compiled
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
 from marltrain.policies.compiled.optimizers import norm, optimizer_step, products_of_part
+from marltrain.policies.normalisation import SAME
 
 METRICS = 10
 ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)
@@ -159,16 +160,23 @@ def gather(n: Any, first: int, index: Any, x: int) -> None:
 
 @compiled
 def advantages(u: Any, k: int, index: Any, share: Any) -> Any:
-    """Return the shift and the scale of the advantages: to mean 0 and deviation 1, or (0, 1) without normalization."""
+    """Return the shift and the scale of the advantages: to mean 0 and deviation 1, or (0, 1) without normalization.
+
+    The mean is taken twice, so that its rounding does not count as a deviation. Equal advantages have the scale 1.
+    """
     if not u.normalize:
         return 0.0, 1.0
     given = numbers(u.advantage + 4 * k * u.of, u.of)
-    mean = spread = 0.0
+    mean = rest = spread = 0.0
     for i in range(len(index)):
         mean += share[i] * given[index[i]]
     for i in range(len(index)):
-        spread += share[i] * (given[index[i]] - mean) ** 2
-    return mean, 1.0 / (math.sqrt(spread) + 1e-8)
+        rest += share[i] * (given[index[i]] - mean)
+    centre = mean + rest
+    for i in range(len(index)):
+        spread += share[i] * (given[index[i]] - centre) ** 2
+    deviation = math.sqrt(spread)
+    return centre, 1.0 if deviation <= SAME * abs(mean) else 1.0 / (deviation + 1e-8)
 
 
 @compiled

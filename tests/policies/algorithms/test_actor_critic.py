@@ -118,6 +118,77 @@ def test_rewards_are_divided_by_the_deviation_of_returns_so_far():
     assert metrics["reward_mean"] == pytest.approx(np.mean(SECOND[0]))
 
 
+def ends(rewards: list[float]) -> Any:
+    """A rollout of episodes of one step: the returns are the rewards."""
+    batch = rollout(rewards)
+    batch.discount[...], batch.cut[...], batch.boot[...] = 0.0, True, 0
+    return batch
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize("reward", [1.0, 0.01, -3.0])
+def test_equal_returns_have_no_deviation_and_rewards_are_not_scaled(backend, reward):
+    """In the third rollout, two returns of seven differ: they are 0 and twice the others."""
+    agent = zeroed(normalize_returns=True, backend=backend)
+    assert update(agent, ends([reward]))["return_mean"] == pytest.approx(reward)
+    assert update(agent, ends([reward] * 3))["return_mean"] == pytest.approx(reward)
+    seen = np.array([1.0, 1, 1, 1, 0, 1, 2]) * reward
+    metrics = update(agent, ends(seen[4:].tolist()))
+    assert metrics["return_mean"] == pytest.approx(seen[4:].mean() / np.sqrt(seen.var() + 1e-8), rel=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_divided_rewards_are_at_most_10(backend):
+    """Deviations of 0.0005 and of sqrt(499) / 500 would give rewards of 2,000 and of 22."""
+    agent = zeroed(normalize_returns=True, backend=backend)
+    assert update(agent, ends([1.0, 1.001]))["return_mean"] == pytest.approx(10.0)
+    agent = zeroed(normalize_returns=True, backend=backend)
+    rare = update(agent, ends([0.0] * 499 + [-1.0]))
+    assert rare["return_mean"] == pytest.approx(-10.0 / 500)
+    assert rare["reward_mean"] == pytest.approx(-1.0 / 500)
+
+
+@pytest.mark.parametrize("clip", [15.0, 1e6, mt.linear(15.0, 1.0, 100)])
+def test_the_clip_of_divided_rewards_is_a_setting(clip, tmp_path):
+    """The deviation of 499 zeros and a 1 is sqrt(499) / 500."""
+    agent = zeroed(normalize_returns=True, reward_clip=clip)
+    exact = 500 / np.sqrt(499) if clip == 1e6 else 15.0
+    assert update(agent, ends([0.0] * 499 + [1.0]))["return_mean"] == pytest.approx(exact / 500, rel=1e-4)
+    mt.save(tmp_path / "one", agent)
+    other: Any
+    (other,) = mt.load(tmp_path / "one")
+    assert other.hyper.reward_clip == agent.hyper.reward_clip
+    with pytest.raises(ConfigError, match=r"ppo: reward_clip=.* has no effect without normalize_returns=True"):
+        zeroed(reward_clip=clip)
+
+
+def test_agents_of_one_learner_have_their_own_clip():
+    agent = zeroed(normalize_returns=True, reward_clip=3.0)
+    agent.hyper.reward_clip = 5.0
+    assert update(agent, ends([1.0, 1.001]))["return_mean"] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+@pytest.mark.parametrize("kind", ["popart", "valuenorm"])
+def test_equal_targets_are_not_scaled(backend, kind):
+    """The critic says 0 and the targets are 6: in its units 0, as is 6 for popart; valuenorm's outputs stay at 0."""
+    agent = zeroed(normalize_values=kind, backend=backend)
+    for _ in range(2):
+        metrics = update(agent, ends([6.0] * 3))
+    said = -6.0 if kind == "popart" else 0.0
+    assert agent.learner_.export(0).arrays["net/critic/head0.bias"] == pytest.approx(said)
+    assert metrics["loss/critic"] == pytest.approx(0.5 * said**2)
+
+
+@pytest.mark.parametrize(("backend", "jit_compile"), [("torch", False), ("torch", True), ("tensorflow", False)])
+def test_equal_advantages_become_0(backend, jit_compile):
+    """Six or seven rewards of 1e5 / 3, whose mean rounds: the loss of the actor is that of advantages of 0."""
+    agent = zeroed(backend=backend, jit_compile=jit_compile, entropy_coef=0.0)
+    for rows in (6, 7, 1):
+        metrics = update(agent, ends([1e5 / 3] * rows))
+        assert metrics["loss/actor"] == pytest.approx(0.0, abs=1e-6)
+
+
 def test_metrics_of_a_rollout():
     agent = zeroed()
     metrics = update(agent, rollout(FIRST[0]))

@@ -210,7 +210,8 @@ def exact(of, k, index, share):
     log_ratio = policy.log_prob(column["action"]) - column["log_prob"]
     ratio, advantage = log_ratio.exp(), column["advantage"].double()
     if of.record["normalize"]:
-        advantage = advantage - (share * advantage).sum()
+        for _ in range(2):  # the mean is taken twice; the shares of a part of an epoch do not add up to 1
+            advantage = advantage - (share * advantage).sum()
         advantage = advantage / ((share * advantage**2).sum().sqrt() + 1e-8)
     won = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
     errors = (value[:, 0] - column["target"]) ** 2

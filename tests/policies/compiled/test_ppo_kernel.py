@@ -113,12 +113,23 @@ def test_gathered_observations_and_states(own):
 
 
 def test_advantages_get_mean_0_and_deviation_1():
-    """4 and 2 with weights of a quarter and the rest: mean 2.5, variance 0.25 * 2.25 + 0.75 * 0.25 = 0.75."""
+    """4 and 2 with weights of a quarter and the rest: mean 2.5, variance 0.25 * 2.25 + 0.75 * 0.25 = 0.75.
+
+    Equal ones have no deviation by which they could be scaled.
+    """
     of = {"advantage": [[9] * 4, [1e6, 2, 7, 4]], "obs": np.zeros((2, 4, 2))}
     index, share = np.array([3, 1, 0]), np.array([0.25, 0.75, 0], F)  # the last one is padding
     assert advantages(Agents(2, 4, normalize=True, **of).record, 1, index, share) == pytest.approx((2.5, 0.75**-0.5))
-    assert advantages(Agents(2, 4, normalize=True, **of).record, 0, index, share) == pytest.approx((9, 1e8))
+    assert advantages(Agents(2, 4, normalize=True, **of).record, 0, index, share) == (9, 1)
     assert advantages(Agents(2, 4, **of).record, 1, index, share) == (0, 1)
+
+
+def test_equal_advantages_become_0():
+    """Seven shares of a seventh do not add up to 1 in float32: their mean is taken twice."""
+    equal = np.float32(1e5 / 3)
+    record = Agents(1, 7, normalize=True, advantage=[[equal] * 7], obs=np.zeros((1, 7, 2))).record
+    centre, scale = advantages(record, 0, np.arange(7), np.full(7, 1 / 7, F))
+    assert abs(equal - centre) * scale < 1e-6
 
 
 # Slopes of the actor --------------------------------------------------------------------------------------------------

@@ -66,11 +66,8 @@ def test_probabilities_are_the_softmax_of_the_legal_logits_of_normalised_observa
     assert made["probabilities"][~legal].max() == 0
 
 
-def test_the_digits_of_a_large_mean_are_kept():
-    agent = mt.PPO(FLAT, FOUR, network=NETWORK, normalize_observations=True, seed=1)
-    statistics = agent.learner_.weights.statistics["observation"]
-    statistics.mean[:], statistics.variance[:], statistics.count[:] = 1e6 + 0.3, 0.04, 10.0
-    observation = np.float32(1e6) + np.random.default_rng(0).integers(-8, 8, (50, 5)).astype(np.float32) / 16
+def observed_by(agent: Any, observation: np.ndarray) -> np.ndarray:
+    """The inputs of the actor in the exported function, [B, V]."""
     function = PolicyFunction(agent, sampling=False)
     seen: list[np.ndarray] = []
     net = function.own_networks()["actor"]
@@ -80,8 +77,25 @@ def test_the_digits_of_a_large_mean_are_kept():
         return net(obs, *rest)
 
     function.in_arrays(agent.backend, {"actor": watched}, {"observation": observation})
+    return seen[0][0]
+
+
+def test_observations_that_never_changed_are_not_scaled():
+    agent = mt.PPO(FLAT, FOUR, network=NETWORK, normalize_observations=True, seed=1)
+    statistics = agent.learner_.weights.statistics["observation"]
+    statistics.mean[:], statistics.variance[:], statistics.count[:] = 0.25, [4.0, 0.0, 0.0, 4.0, 0.0], 10.0
+    observation = np.random.default_rng(0).standard_normal((9, 5)).astype(np.float32)
+    expected = (observation - 0.25) / np.array([2, 1, 1, 2, 1])
+    np.testing.assert_allclose(observed_by(agent, observation), expected, atol=1e-5)
+
+
+def test_the_digits_of_a_large_mean_are_kept():
+    agent = mt.PPO(FLAT, FOUR, network=NETWORK, normalize_observations=True, seed=1)
+    statistics = agent.learner_.weights.statistics["observation"]
+    statistics.mean[:], statistics.variance[:], statistics.count[:] = 1e6 + 0.3, 0.04, 10.0
+    observation = np.float32(1e6) + np.random.default_rng(0).integers(-8, 8, (50, 5)).astype(np.float32) / 16
     exact = np.clip((observation.astype(np.float64) - 1e6 - 0.3) / np.sqrt(0.04 + 1e-8), -10, 10)
-    np.testing.assert_allclose(seen[0][0], exact, atol=1e-5)
+    np.testing.assert_allclose(observed_by(agent, observation), exact, atol=1e-5)
 
 
 def test_samples_have_the_probabilities_of_the_policy():
