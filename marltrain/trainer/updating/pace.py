@@ -221,10 +221,10 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
         if needs is None:
             continue
         joint = joint or needs.joint_actions > 0
-        slack = len(spec.players) if spec.turn_based else 0  # a row stays open while the others move
-        rollout = batch_steps_left(pace, num_envs) if needs.on_policy else 0
-        kept = max(rollout, -(-needs.capacity // num_envs))
-        rows[seated.group] = max(rows.get(seated.group, 0), kept + 1 + slack)
+        waiting = len(spec.players) - 1 if spec.turn_based else 0  # a row stays open while the others move
+        rollout = batch_steps_left(pace, num_envs) + 1 if needs.on_policy else 0
+        kept = max(rollout, -(-needs.capacity // num_envs), 1)
+        rows[seated.group] = max(rows.get(seated.group, 0), kept + waiting)
         states.setdefault(seated.group, set()).update([] if needs.state is None else [needs.state.kind])
         if needs.replay is not None and not needs.replay.uniform:
             read = len(spec.groups[seated.group].players) if defaults.shared_memory else seated.players.shape[1]

@@ -117,7 +117,7 @@ def test_streams_keep_the_largest_capacity_of_all_learners():
     blue = mt.make_agents("ppo", Crowd, seed=0, update_freq=50)[1]
     reds = [mt.make_agents("dqn", Crowd, capacity=c)[0] for c in (100, 3001)]
     storage = storage_for(Seating(spec, [reds[0], blue, reds[1]], 0, stack=True).learners, spec, 3, DEFAULTS)
-    assert storage[0].rows == 1001 + 1  # ceil(3001 / 3), and the row that begins
+    assert storage[0].rows == 1001  # ceil(3001 / 3); the ring adds the row that begins
     assert storage[1].rows == 17 + 1
     assert dict(storage[0].columns) == {}
     assert set(storage[1].columns) == {"log_prob"}
@@ -125,6 +125,33 @@ def test_streams_keep_the_largest_capacity_of_all_learners():
         storage_for(Seating(spec, [mt.RandomAgent() for _ in range(3)], 0, stack=True).learners, spec, 3, DEFAULTS)
         == {}
     )
+
+
+@pytest.mark.parametrize(
+    ("env", "capacity", "least", "most"),
+    [("gymnasium/CartPole-v1", 20, 20, 20), ("gymnasium/CartPole-v1", 21, 24, 24), (Relay, 20, 20, 28)],
+)
+def test_capacity_is_the_number_of_env_steps_that_can_be_drawn(env, capacity, least, most):
+    """In whole batch steps of four environments.
+
+    In a turn-based game of three players, the rows of the two that wait stay besides; some of them are already closed.
+    """
+    seen: list[int] = []
+
+    def look(now: Any) -> None:
+        ring = now.trainer.run.context.streams.rings[0]
+        slots = ring.held()
+        seen.append(int((ring.next[:, slots] != -1).sum()))
+
+    agents = mt.make_agents(
+        "dqn", env, seed=0, capacity=capacity, learning_starts=8, batch_size=4, update_per_step=0.25
+    )
+    run = mt.DecentralizedTrainer(
+        env, num_train_envs=4, update_freq=4, steps_per_train=80, seed=0, progress=False, run_dir=False, test_freq=None,
+        callbacks=[mt.LambdaCallback(on_update_end=look)],
+    )  # fmt: skip
+    run.train(agents, [1] * len(agents), plot=False)
+    assert least <= seen[-1] <= max(seen) <= most
 
 
 def test_clearing_that_leaves_nothing_to_replay():

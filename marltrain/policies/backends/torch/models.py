@@ -111,14 +111,18 @@ class OwnModel(own.OwnModel):
             self.errors = self.numpy(errors)
         if not loss.requires_grad:
             raise own.no_gradient(phase, "parameters")
-        # only these parameters get gradients; `backward` would add to the gradients of all parameters in the loss
-        grads: Sequence[Tensor | None] = torch.autograd.grad(loss, phase.variables, allow_unused=True)
+        for parameter in phase.variables:
+            parameter.grad = None
+        # only these parameters get gradients. `torch.autograd.grad` may return one tensor for two parameters, or one
+        # number for a whole parameter (`expand`), which cannot be clipped in place
+        loss.backward(inputs=phase.variables)
+        grads: Sequence[Tensor | None] = [parameter.grad for parameter in phase.variables]
         if all(grad is None for grad in grads):
             raise own.no_gradient(phase, "parameters")
         if self.sums is not None:
             loss, grads = self._summed(loss, grads, phase.variables, share)
-        for parameter, grad in zip(phase.variables, grads, strict=True):
-            parameter.grad = grad
+            for parameter, grad in zip(phase.variables, grads, strict=True):
+                parameter.grad = grad
         limit = float("inf") if self.limit is None else self.limit
         norm = float(nn.utils.clip_grad_norm_(phase.variables, limit))
         phase.optimizer.step()
