@@ -7,9 +7,10 @@ An image is a uint8 Box of rank 2 or 3 and stays unchanged; with frames stacked 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,9 @@ def assign_obs(target: Obs, index: Any, value: Obs) -> None:
 class Part:
     """One leaf of an observation space and its place in the arrays.
 
-    name: its path in the space, joined by dots ("" for a space that is a single leaf).
-    image: whether it is kept as an image.  start, stop: its columns in the vector; 0, 0 for an image.
+    name: its path in the space, joined by dots ("" for a space that is a single leaf). Two parts may have one name.
+    image: whether it is kept as an image.  array: the name of its array, `VECTOR` or one of its own for an image.
+    start, stop: its columns in the vector; 0, 0 for an image.
     stack: number of frames of an image on axis 0; 1 for a single frame.
     """
 
@@ -66,6 +68,7 @@ class Part:
     path: tuple[str | int, ...]
     space: Space
     image: bool
+    array: str
     start: int = 0
     stop: int = 0
     stack: int = 1
@@ -98,6 +101,23 @@ def _is_image(space: Space, stack: int) -> bool:
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return False
     return len(space.shape) in (2, 3) or (stack > 1 and len(space.shape) == 4 and space.shape[0] == stack)
+
+
+def distinct(
+    names: Sequence[str], taken: Sequence[str] = (), mark: str = "~", fold: Callable[[str], str] = str
+) -> list[str]:
+    """Return names, in order, that differ from each other and from those that are taken.
+
+    A name that is not free gets the mark and the first number from 2 on that makes it free.
+    fold: makes equal what must not differ only in this, such as `str.lower`.
+    """
+    used, made = set(map(fold, taken)), list[str]()
+    for name in names:
+        numbered = (f"{name}{mark}{i}" for i in count(2))
+        free = next(each for each in chain([name], numbered) if fold(each) not in used)
+        used.add(fold(free))
+        made.append(free)
+    return made
 
 
 def size_of(space: Space) -> int | None:
@@ -137,15 +157,17 @@ class Layout:
         stack: number of frames on axis 0 of its images.
         """
         parts: list[Part] = []
-        column = 0
-        for path, leaf in _leaves(space):
-            name = ".".join(map(str, path))
+        column, leaves = 0, _leaves(space)
+        names = [".".join(map(str, path)) for path, _ in leaves]
+        images = [name or "image" for name, (_, leaf) in zip(names, leaves, strict=True) if _is_image(leaf, stack)]
+        arrays = iter(distinct(images, [VECTOR]))
+        for name, (path, leaf) in zip(names, leaves, strict=True):
             if _is_image(leaf, stack):
                 frames = stack if stack > 1 and leaf.shape is not None and leaf.shape[0] == stack else 1
-                parts.append(Part(name, path, leaf, True, stack=frames))
+                parts.append(Part(name, path, leaf, True, next(arrays), stack=frames))
             else:
                 width = _width(leaf, path)
-                parts.append(Part(name, path, leaf, False, column, column + width))
+                parts.append(Part(name, path, leaf, False, VECTOR, column, column + width))
                 column += width
         empty = [part for part in parts if part.image and math.prod(part.space.shape or ()) == 0]
         if empty or not (column or any(part.image for part in parts)):
@@ -172,7 +194,7 @@ class Layout:
         if self.vector_size:
             found[VECTOR] = ((self.vector_size,), np.float32)
         for part in self.images:
-            found[part.name or "image"] = (tuple(part.space.shape or ()), np.uint8)
+            found[part.array] = (tuple(part.space.shape or ()), np.uint8)
         return found
 
     @cached_property
@@ -218,7 +240,7 @@ class Layout:
                 raise SpecError(f"observation{part.where}: some parts carry a batch axis and some do not")
             batched = has_batch
             if part.image:
-                images[part.name or "image"] = value
+                images[part.array] = value
             else:
                 vectors.append(value)
         made: dict[str, Array] = {}
@@ -284,7 +306,7 @@ class Layout:
 
     def _unpack(self, part: Part, arrays: dict[str, Array]) -> Array:
         if part.image:
-            return arrays[part.name or "image"]
+            return arrays[part.array]
         flat = arrays[VECTOR][..., part.start : part.stop]
         if isinstance(part.space, spaces.Discrete):
             return flat.argmax(-1) + part.space.start

@@ -7,7 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.layout import Layout
+from marltrain.layout import Layout, distinct
+from marltrain.policies.networks import CNN, Head, NetworkDefinition, Plan
 from marltrain.spaces import check_actions
 
 TREE = spaces.Dict({
@@ -85,6 +86,42 @@ def test_parts_lie_where_they_say():
     low, high = layout.bounds
     assert low.tolist() == [-np.inf] * 3 + [-1] * 4 + [0] * 2 + [-np.inf] * 5
     assert high[3:9].tolist() == [1] * 6
+
+
+VIEW, PAIR = spaces.Box(0, 255, (8, 8, 3), np.uint8), spaces.Box(-9, 9, (2,), np.float32)
+NAMED: dict[str, tuple[spaces.Space, list[str]]] = {
+    "joined by dots": (spaces.Dict({"a.b": VIEW, "a": spaces.Dict({"b": VIEW})}), ["a.b", "a.b~2"]),
+    "numbered": (spaces.Dict({"a.b": VIEW, "a": spaces.Dict({"b": VIEW}), "a.b~2": VIEW}), ["a.b", "a.b~2", "a.b~2~2"]),
+    "vector": (spaces.Dict({"vector": VIEW, "v": PAIR}), ["vector", "vector~2"]),
+    "a vector alone": (spaces.Dict({"vector": VIEW}), ["vector~2"]),
+    "no name": (spaces.Dict({"": VIEW, "image": VIEW}), ["image", "image~2"]),
+    "a place and a key": (spaces.Tuple((spaces.Tuple((PAIR, VIEW)), VIEW)), ["vector", "0.1", "1"]),
+    "numbers alone": (spaces.Dict({"a.b": PAIR, "a": spaces.Dict({"b": PAIR})}), ["vector"]),
+    "other letters": (spaces.Dict({"A": VIEW, "a": VIEW, "\u00fc/": VIEW, " ": PAIR}),
+                      ["vector", "A", "a", "\u00fc/"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_every_image_has_an_array_of_its_own(case):
+    """A name that is taken gets a number; the joined numbers are called "vector" whatever the parts are called."""
+    space, names = NAMED[case]
+    layout, values = Layout(space), []
+    assert list(layout.shapes) == names
+    space.seed(1)
+    target = layout.empty((3,))
+    for i in range(3):
+        values.append(space.sample())
+        layout.write(values[-1], target, i)
+        assert same(layout.decode(layout.encode(batch_of(values))[0]), batch_of(values))
+    assert same(layout.decode(target), batch_of(values))
+    plan = Plan(NetworkDefinition(CNN(filters=((4, 3, 1),), hidden=(5,)), [Head(2)], layout))
+    assert len({parameter.name for parameter in plan.parameters}) == len(plan.parameters)
+
+
+def test_names_are_distinct():
+    assert distinct(["a", "b", "a", "a", "a~2", "c"], ["c"]) == ["a", "b", "a~2", "a~3", "a~2~2", "c~2"]
+    assert distinct(["a", "A", "a_2"], mark="_", fold=str.lower) == ["a", "A_2", "a_2_2"]
 
 
 @pytest.mark.parametrize(

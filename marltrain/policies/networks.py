@@ -301,13 +301,13 @@ class Plan:
         self.names, self.with_vector = tuple(self.layout.shapes), self.layout.vector_size > 0
         for part in self.layout.images:
             shape = tuple(part.space.shape or ())
-            self.image_orders[part.name or "image"] = image_axes(shape, part.stack)[3]
+            self.image_orders[part.array] = image_axes(shape, part.stack)[3]
             if not self.convolutions:
                 width += int(np.prod(shape))
                 continue
             channels, height, breadth, _ = image_axes(shape, part.stack)
             for i, (filters, kernel, stride) in enumerate(self.convolutions):
-                name = f"{part.name or 'image'}.conv{i}"
+                name = f"{part.array}.conv{i}"
                 self.parameters.append(Parameter(f"{name}.weight", (filters, channels, kernel, kernel), math.sqrt(2)))
                 self.parameters.append(Parameter(f"{name}.bias", (filters,), constant=0.0))
                 channels, height, breadth = filters, (height - kernel) // stride + 1, (breadth - kernel) // stride + 1

@@ -33,7 +33,8 @@ TARGET = "target_"
 
 def weights_in(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return the arrays of networks and statistics among those of `Agent.state`, without target networks."""
-    return {name: a for name, a in arrays.items() if name.startswith(KINDS) and f"net/{TARGET}" not in name}
+    targets = tuple(f"{kind}{TARGET}" for kind in KINDS)
+    return {name: a for name, a in arrays.items() if name.startswith(KINDS) and not name.startswith(targets)}
 
 
 def write_weights(path: str | Path, weights: Sequence[Mapping[str, Array]], seats: Sequence[int], players: Any) -> None:

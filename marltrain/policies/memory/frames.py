@@ -40,7 +40,7 @@ class FrameRing(Ring):
     def __init__(self, spec: EnvSpec, index: int, num_envs: int, rows: int, extras: Mapping[str, Column]) -> None:
         """Allocate the rows, see `Ring`."""
         images = spec.groups[index].layout.images
-        self.depths = {part.name or "image": part.stack for part in images if part.stack > 1}
+        self.depths = {part.array: part.stack for part in images if part.stack > 1}
         self.deepest = max(self.depths.values())
         super().__init__(spec, index, num_envs, rows, extras)
 

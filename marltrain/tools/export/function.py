@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.errors import ConfigError
-from marltrain.layout import VECTOR, Array, Part
+from marltrain.layout import VECTOR, Array, Part, distinct
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.spaces import action_shape
 from marltrain.policies.algorithms.base import OBSERVATION
@@ -63,7 +63,8 @@ class PolicyFunction:
         """
         self.algorithm, self.row, self.identity = agent.algorithm, agent.row, agent.identity
         self.layout, self.space = agent._seated()
-        self.parts = {observation_port(part).name: part for part in self.layout.parts}
+        self._ports = observation_ports(self.layout.parts)
+        self.parts = {port.name: part for port, part in zip(self._ports, self.layout.parts, strict=True)}
         self._sampling = _sampling_of(agent, sampling)
         self._masked = _masked(agent, legal)
         carries = carries_of(self.algorithm.networks())
@@ -78,7 +79,7 @@ class PolicyFunction:
         self.networks, self.outputs = self._tried(agent)
 
     def _inputs(self) -> tuple[Port, ...]:
-        ports = [observation_port(part) for part in self.layout.parts]
+        ports = list(self._ports)
         if self.identity:
             ports.append(Port(PLAYER, (), "int64"))
         if self._masked:
@@ -173,7 +174,7 @@ class PolicyFunction:
         vectors = [_flat(ops, part, given[name]) for name, part in self.parts.items() if not part.image]
         if self.identity:
             vectors.append(_one_hot(ops, given[PLAYER], 0, len(self.identity)))
-        images = {part.name or "image": given[name] for name, part in self.parts.items() if part.image}
+        images = {part.array: given[name] for name, part in self.parts.items() if part.image}
         arrays = {
             **({VECTOR: vectors[0] if len(vectors) == 1 else ops.concat(vectors, -1)} if vectors else {}),
             **images,
@@ -246,13 +247,21 @@ class _Once:
         return outputs
 
 
-def observation_port(part: Part) -> Port:
-    """Return the input of a part of the observation, in the environment's format."""
-    name = f"observation_{re.sub('[^0-9A-Za-z]', '_', part.name)}" if part.name else "observation"
+def observation_ports(parts: Sequence[Part]) -> list[Port]:
+    """Return the inputs of the parts of an observation, in order, in the environment's format.
+
+    Their names have only letters and digits of ASCII and underscores, and differ by more than the case of letters.
+    """
+    plain = [f"observation_{re.sub('[^0-9A-Za-z]', '_', part.name)}" if part.name else "observation" for part in parts]
+    names = distinct(plain, mark="_", fold=str.lower)
+    return [Port(n, tuple(p.space.shape or ()), _dtype_of(p)) for n, p in zip(names, parts, strict=True)]
+
+
+def _dtype_of(part: Part) -> str:
+    """Return the dtype of a part in the environment's format, as files take it."""
     if part.image:
-        return Port(name, tuple(part.space.shape or ()), "uint8")
-    whole = isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
-    return Port(name, tuple(part.space.shape or ()), "int64" if whole else "float32")
+        return "uint8"
+    return "int64" if isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete) else "float32"
 
 
 def _flat(ops: Any, part: Part, value: Any) -> Any:

@@ -17,7 +17,7 @@ from marltrain.layout import Array, Layout
 from marltrain.policies.agents.spaces import encoded
 from marltrain.spaces import space_from, without_mask
 from marltrain.tools.export.description import KEY, checked_description, ports_of
-from marltrain.tools.export.function import CARRY, LEGAL, PLAYER, UNIFORM, observation_port
+from marltrain.tools.export.function import CARRY, LEGAL, PLAYER, UNIFORM, observation_ports
 
 ONNX, TORCH, SAVED_MODEL = "onnx", "torch", "saved_model"
 SUFFIXES = {ONNX: ".onnx", TORCH: ".pt2", SAVED_MODEL: ""}
@@ -83,8 +83,8 @@ class ExportedPolicy(ABC):
         parts = self._layout.parts
         whole = self._layout.decode(obs)
         given = {}
-        for part in parts:
-            value, port = whole, observation_port(part)
+        for part, port in zip(parts, observation_ports(parts), strict=True):
+            value = whole
             for key in part.path:
                 value = value[key]
             given[port.name] = np.ascontiguousarray(value, port.dtype)

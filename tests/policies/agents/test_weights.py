@@ -39,6 +39,18 @@ def test_weights_move_to_another_agent_and_framework(backend, tmp_path):
     np.testing.assert_array_equal(one.act(observation), other.act(observation))
 
 
+def test_parts_of_observations_may_be_called_like_target_networks(tmp_path):
+    view = spaces.Box(0, 255, (6, 6), np.uint8)
+    seen = spaces.Dict({"net/target_q": view, "a/b": view, "vector": view})
+    network = mt.CNN(filters=((2, 3, 1),), hidden=(5,))
+    one, other = (mt.DQN(seen, THREE, seed=seed, network=network) for seed in (0, 1))
+    mt.save(tmp_path / "weights", one, weights_only=True)
+    other.load_weights(tmp_path / "weights")
+    for name, array in weights(one).items():
+        np.testing.assert_array_equal(weights(other)[name], array, err_msg=name)
+    assert any("net/target_q.conv0" in name for name in weights(one))
+
+
 def test_targets_become_copies_and_other_seats_stay(tmp_path):
     one, two = (mt.DQN(SEEN, THREE, seed=seed, network=NETWORK) for seed in (0, 1))
     mt.save(tmp_path / "pair", [one, two, one], players=["ann", "bob", "cat"], weights_only=True)

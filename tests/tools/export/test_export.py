@@ -55,6 +55,23 @@ if LONG:
         assert max(checked.differences.values()) <= 1e-5
 
 
+@pytest.mark.parametrize("format", SUFFIXES)
+def test_parts_whose_names_collide_become_inputs_of_their_own(format, tmp_path):
+    """By the actions of the agent, which reads every part: numbers at a.b and at a/b, images at a.c and at a/c."""
+    view, pair = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-9, 9, (2,), np.float32)
+    inner = spaces.Dict({"b": pair, "c": view})
+    space = spaces.Dict({"a.b": pair, "a": inner, "a.c": view, "vector": view, "A": spaces.Discrete(3), "\u00fc": pair})
+    agent: Any = mt.PPO(space, spaces.Discrete(4), network=mt.MLP((16,)), seed=2)
+    path = tmp_path / f"policy{SUFFIXES[format]}"
+    assert max(mt.export(agent, path, format=format).differences.values()) <= 1e-5
+    policy = mt.load_exported(path)
+    assert len({port.name.lower() for port in policy.inputs}) == len(policy.inputs) == 7
+    space.seed(0)
+    seen = [space.sample() for _ in range(40)]
+    actions = [int(policy.act(each)[0]) for each in seen]
+    assert actions == [int(agent.act(each)) for each in seen] and len(set(actions)) > 1
+
+
 def test_an_onnx_file_in_onnxruntime_without_marltrain(tmp_path):
     board = spaces.Dict({"observation": spaces.Box(0, 1, (3, 3, 2), np.int8), "action_mask": spaces.MultiBinary(9)})
     agent = with_statistics(mt.PPO(board, spaces.Discrete(9), network=NETWORK, normalize_observations=True, seed=1))

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.tools.export.function import ACTION, UNIFORM, PolicyFunction
+from marltrain.layout import Layout
+from marltrain.tools.export.function import ACTION, UNIFORM, PolicyFunction, observation_ports
 from tests.tiers import LONG, rounds
 from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, MASKED, NETWORK, named, of_registry, with_statistics
 
@@ -31,6 +33,21 @@ def some(agent: Any, rows: int, seed: int = 0) -> tuple[Any, np.ndarray]:
     legal = rng.random((rows, 4)) < 0.6
     legal[np.arange(rows), rng.integers(4, size=rows)] = True
     return agent.layout.decode(obs), legal
+
+
+def test_inputs_have_names_of_their_own_that_files_take():
+    """Dots, slashes and letters outside of ASCII become underscores; TensorFlow does not tell "A" from "a"."""
+    number = spaces.Box(-9, 9, (2,), np.float32)
+    space = spaces.Dict({
+        "A": number, "a.b": number, "a/b": number, "a_b_2": number,
+        "a": spaces.Dict({"b": spaces.Discrete(3)}), "B": spaces.Dict({"": number}), "b": number,
+        "\u00fc": number, "\u00f6": spaces.Box(0, 255, (4, 4), np.uint8),
+    })  # fmt: skip
+    ports = observation_ports(Layout(space).parts)
+    assert [port.name.removeprefix("observation_") for port in ports] == [
+        "A", "B_", "a_b", "a_b_2", "a_b_3", "a_b_2_2", "b", "_", "__2"
+    ]  # fmt: skip
+    assert [port.dtype for port in ports] == ["float32"] * 2 + ["int64"] + ["float32"] * 4 + ["uint8", "float32"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
