@@ -187,7 +187,7 @@ def loaded_after(codes: Sequence[str], folder: Path) -> list[set[str]]:
     program = "\n".join(["import json, sys", "def tell(): print(json.dumps(sorted(sys.modules)))"])
     program += "".join(f"\n{code}\ntell()" for code in codes)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120, cwd=folder
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=540, cwd=folder
     )
     assert done.returncode == 0, done.stderr
     return [set(json.loads(line)) for line in done.stdout.splitlines()]
