@@ -24,7 +24,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test nodes-test config-test fault-test loggers-test completion-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test nodes-test config-test fault-test loggers-test completion-test gpu-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -145,6 +145,9 @@ cluster-test: $(ALL) ## the long tests of Ray actors: all numbers of actors, los
 
 nodes-test: $(ALL) ## train over two Ray nodes in network namespaces, cut one off and freeze it (needs root)
 	$(THREADS) $(BIN)/python -m tests.trainer.cluster.nodes
+
+gpu-test: $(ALL) ## on a machine with a GPU: every algorithm beside the CPU, saved, loaded and resumed
+	MARLTRAIN_GPU=cuda $(THREADS) $(BIN)/python -m pytest -n 0 tests/gpu
 
 completion-test: $(ALL) ## complete commands, options and files in zsh, by typed keys
 	@command -v zsh > /dev/null || apt-get install -y -q zsh > /dev/null 2>&1 \

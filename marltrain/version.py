@@ -1,3 +1,19 @@
-"""The version of marltrain."""
+"""The version of marltrain, and those of the libraries that it uses."""
+
+from importlib import import_module, metadata
 
 __version__ = "0.1.0"
+
+
+def version_of(package: str) -> str:
+    """Return the version of marltrain or of a library, which may be installed under another name or not at all.
+
+    TensorFlow may come from the package tensorflow-cpu, and marltrain from a folder of sources. The version is then the
+    attribute `__version__` of the imported package.
+    """
+    if package == "marltrain":
+        return __version__
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return str(getattr(import_module(package), "__version__", "unknown"))

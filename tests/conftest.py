@@ -1,10 +1,13 @@
-"""What holds for every test: one thread, no window, Ctrl-C as usual, and a working directory of its own."""
+"""What holds for every test: one thread, the CPU, no window, Ctrl-C as usual, and a working directory of its own."""
 
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+ON_A_GPU = "MARLTRAIN_GPU"
+"""Environment variable with which tests see the GPUs of the machine; all others compute on the CPU."""
 
 # Before anything imports torch, numba, pygame or matplotlib. Workers and other child processes inherit them.
 os.environ.update(
@@ -14,10 +17,14 @@ os.environ.update(
     SDL_VIDEODRIVER="dummy",
     PYGAME_HIDE_SUPPORT_PROMPT="1",
 )
+if not os.environ.get(ON_A_GPU):  # `make gpu-test` sets it
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 ROOT = Path(__file__).parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 import pytest  # noqa: E402
+
+from tests.absent import pytest_make_collect_report, pytest_runtest_makereport  # noqa: E402, F401
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

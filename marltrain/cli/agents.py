@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from marltrain.cli.options import imported
+from marltrain.cli.options import Parser, imported
 from marltrain.errors import ConfigError, did_you_mean, nearest
 
 AGENT_ARGUMENTS = ("device", "jit_compile", "strategy")
@@ -115,6 +115,18 @@ def supply_options(agents: Sequence[Any]) -> str:
     algorithms = {agent.algorithm.name: type(agent) for agent in agents if hasattr(agent, "algorithm")}
     own = {name: kind for name, kind in algorithms.items() if name not in ALGORITHMS}
     return "".join(f" --supply {name}={kind.__module__}:{kind.__qualname__}" for name, kind in own.items())
+
+
+def add_loading_arguments(parser: Parser) -> None:
+    """Add the options of commands that load saved agents; see `loading_arguments`."""
+    parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
+                        help="class, model or function of your own that the saved agents name")  # fmt: skip
+    parser.add_argument("--device", metavar="DEVICE", help="of the agents: cpu, cuda or cuda:1 (default: auto)")
+
+
+def loading_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments `supply` and `device` of `load`, and remove their options."""
+    return {"supply": supplied(options.pop("supply", [])), "device": options.pop("device", None)}
 
 
 def supplied(texts: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from marltrain.cli.agents import supplied
+from marltrain.cli.agents import add_loading_arguments, loading_arguments
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none
 from marltrain.errors import ConfigError
 from marltrain.files import made_folder
@@ -33,8 +33,7 @@ def add_eval_arguments(parser: Parser) -> None:
     parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes (default: 0)")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="another argument of the environment")
-    parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
-                        help="class, model or function of your own that the saved agents name")  # fmt: skip
+    add_loading_arguments(parser)
     parser.add_argument("--vector", choices=VECTORS, help="environments in this process or in workers")
     parser.add_argument("--num-workers", type=integer, metavar="INT", help="worker processes (with --vector subproc)")
     parser.add_argument("--num-envs", type=integer, metavar="INT", help="environments that play at once (default: 16)")
@@ -53,13 +52,12 @@ def run_eval(options: dict[str, Any]) -> None:
     run = options.pop("run")
     grid = _grid(options.pop("grid", []))
     env_args = key_values("--env-arg", options.pop("env_arg", []))
-    supply = supplied(options.pop("supply", []))
     if "against" in options:
         options["against"] = _opponents(options["against"])
     out = options.pop("out", None)
     if out is not None:
         made_folder(out, "--out")
-    found = evaluate(run, grid=grid, env_args=env_args, supply=supply, **options)
+    found = evaluate(run, grid=grid, env_args=env_args, **loading_arguments(options), **options)
     print(as_text(found))
     if out is not None:
         write_evaluation(found, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from marltrain.cli.agents import add_loading_arguments
 from marltrain.cli.options import Parser, integer
 from marltrain.cli.runs import opened_run
 from marltrain.errors import ConfigError, did_you_mean
@@ -23,8 +24,7 @@ def add_export_arguments(parser: Parser) -> None:
     parser.add_argument("--observations", type=integer, metavar="INT",
                         help="on how many random ones a file is compared with its agent (default: 1000)")  # fmt: skip
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
-    parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
-                        help="class, model or function of your own that the saved agents name")  # fmt: skip
+    add_loading_arguments(parser)
 
 
 def export(options: dict[str, Any]) -> None:

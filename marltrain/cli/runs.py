@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marltrain.cli.agents import supplied
+from marltrain.cli.agents import add_loading_arguments, loading_arguments
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
 from marltrain.errors import ConfigError, did_you_mean
 
@@ -46,8 +46,7 @@ def _add_run_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
-    parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
-                        help="class, model or function of your own that the saved agents name")  # fmt: skip
+    add_loading_arguments(parser)
     parser.add_argument("--episodes", type=integer, metavar="INT", help="how many")
     parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes; drawn where none is given")
 
@@ -103,13 +102,13 @@ def _open_run(options: dict[str, Any]) -> _Run:
 
 
 def opened_run(options: dict[str, Any]) -> SavedRun:
-    """Return the run that the options `run`, `env`, `agents` and `supply` name, and remove these; see `open_run`."""
+    """Return the run that the options name, and remove these (`run`, `env`, `agents`, ...); see `open_run`."""
     from marltrain.tools.saved_run import open_run
 
     if "env" in options:
         add_working_folder(options["env"])
-    folder, supply, asked = options.pop("run"), supplied(options.pop("supply", [])), options.pop("agents", None)
-    run = open_run(folder, env=options.pop("env", None), agents=asked, supply=supply)
+    folder, asked = options.pop("run"), options.pop("agents", None)
+    run = open_run(folder, env=options.pop("env", None), agents=asked, **loading_arguments(options))
     if asked is None and run.chosen == "last":
         print(f"{folder} holds no best agents, since no test was played: these are the last, {Path(folder) / 'last'}")
     return run

@@ -246,6 +246,7 @@ class Plan:
     dueling streams of Wang et al. 2016 are two heads. The heads of a recurrent network read the output of its cell.
 
     cell: the cell of a recurrent network, else None.
+    multiply_adds: multiplications of a forward pass over one row, all members of an ensemble together.
     noise_widths: the numbers of inputs and of outputs of each noisy layer, in the order of the layers.
     """
 
@@ -257,6 +258,7 @@ class Plan:
         self.definition, self.spec, self.layout = definition, definition.spec, definition.layout
         self.heads, self.members = tuple(definition.heads), definition.members
         self.parameters: list[Parameter] = []
+        self.multiply_adds = 0
         self.noise_widths: list[int] = []
         self.convolutions = self.spec.filters if isinstance(self.spec, CNN | Recurrent) else ()
         self.cell = self.spec.cell if isinstance(self.spec, Recurrent) else None
@@ -271,6 +273,7 @@ class Plan:
             width = size
         if self.cell:
             self.parameters += self.cell.parameters(width)
+            self.multiply_adds += sum(each.size for each in self.cell.parameters(width) if len(each.shape) > 1)
             width = self.cell.units
         for h, head in enumerate(self.heads):
             inner = width
@@ -282,10 +285,12 @@ class Plan:
             if head.free:
                 self.parameters.append(Parameter(f"head{h}.free", (head.free,), constant=head.free_start))
         self.size = sum(parameter.size for parameter in self.parameters)
+        self.multiply_adds *= self.members
 
     def _linear(self, name: str, width: int, size: int, gain: float) -> None:
         self.parameters.append(Parameter(f"{name}.weight", (width, size), gain))
         self.parameters.append(Parameter(f"{name}.bias", (size,), constant=0.0))
+        self.multiply_adds += width * size * (2 if self.definition.noisy else 1)
         if self.definition.noisy:
             sigma = self.definition.noisy / math.sqrt(width)
             self.parameters.append(Parameter(f"{name}.weight_sigma", (width, size), constant=sigma))
@@ -316,6 +321,7 @@ class Plan:
                         f"image{part.where} of shape {shape} is too small for the convolutions {self.convolutions}: "
                         f"nothing is left after number {i + 1}. Give CNN(filters=...) that fit"
                     )
+                self.multiply_adds += self.parameters[-2].size * height * breadth
             width += channels * height * breadth
         return width
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marltrain.layout import Array
 from marltrain.policies.batch import Batch
@@ -22,21 +22,28 @@ class TensorBatch:
     `extras`, `cut`, ...). If a loss needs one of these, `prepare` adds it under another name.
     """
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a column."""
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            """Set a column."""
+    columns: dict[str, Any]
+    """All columns by name: a plain mapping, which every version of torch's compiler traces."""
 
     def __init__(self, **columns: Any) -> None:
-        """Store the columns as attributes; further columns may be added."""
-        vars(self).update(columns)
+        """Store the columns; further columns may be added."""
+        object.__setattr__(self, "columns", columns)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column; raises AttributeError for one that the batch does not have."""
+        if name == "columns" or name not in self.columns:  # the former while a copy is being made
+            raise AttributeError(f"the batch has no column {name!r}")
+        return self.columns[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set or add a column."""
+        self.columns[name] = value
 
 
 class WholeBatch(TensorBatch):
     """All columns of a batch as tensors, for `Algorithm.prepare`, which adds columns.
+
+    The attributes below are no columns.
 
     metrics: name -> [K], values that `prepare` reports.
     to_tensor, to_numpy: convert an array to a tensor of the framework, and back.
@@ -46,15 +53,13 @@ class WholeBatch(TensorBatch):
         scale * output + shift: (network, number of the head, scale [K], shift [K]).
     """
 
-    __slots__ = (
-        "batch",
-        "draw",
-        "metrics",
-        "rescale",
-        "statistics",
-        "to_numpy",
-        "to_tensor",
-    )  # no columns: those are in `vars`
+    batch: Batch
+    metrics: dict[str, Array]
+    to_tensor: Callable[[Any], Any]
+    to_numpy: Callable[[Any], Array]
+    draw: Callable[[Draw], dict[str, Any]]
+    statistics: Mapping[str, RunningStatistics]
+    rescale: Callable[[str, int, Array, Array], None]
 
     def __init__(
         self,
@@ -70,9 +75,16 @@ class WholeBatch(TensorBatch):
         super().__init__(**{name: to_tensor(getattr(batch, name)) for name in names})
         self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
         self.draw, self.statistics, self.rescale = draw, statistics, rescale
-        self.metrics: dict[str, Array] = {}
+        self.metrics = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the class, or else a column."""
+        if name in WholeBatch.__annotations__:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def for_losses(self) -> dict[str, Any]:
         """Return the columns that losses get, without `weight`: those that the batch names, and added ones."""
         given, every = self.batch.loss_columns, vars(self.batch)
-        return {name: value for name, value in vars(self).items() if name in given or name not in every}
+        return {name: value for name, value in self.columns.items() if name in given or name not in every}

@@ -22,6 +22,7 @@ def dataset(
     env: str | None = None,
     env_args: Mapping[str, Any] | None = None,
     supply: Mapping[str, Any] | None = None,
+    device: str | None = None,
 ) -> dict[str, Demonstrations]:
     """Let a run's agents play whole episodes in its environment; return each player's decisions by its name.
 
@@ -30,9 +31,10 @@ def dataset(
 
     run: folder of a run.  episodes, seed, explore: see `demonstrations`.  agents: "best" or "last" (default: best).
     env: the environment's name, which environments of your own need.  env_args: arguments to change.
-    supply: see `load`.
+    supply, device: see `load`.
     Raises SaveError for a folder that is no run.
     """
-    saved, number = open_run(run, env=env, agents=agents, supply=supply), chosen_seed(seed, "dataset")
+    number = chosen_seed(seed, "dataset")
+    saved = open_run(run, env=env, agents=agents, supply=supply, device=device)
     arguments = {**saved.env_args, **(env_args or {})}
     return demonstrations(saved.env, saved.agents, episodes=episodes, env_args=arguments, seed=number, explore=explore)

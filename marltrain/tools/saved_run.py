@@ -32,12 +32,18 @@ class SavedRun:
 
 
 def open_run(
-    run: str | Path, *, env: str | None = None, agents: str | None = None, supply: Mapping[str, Any] | None = None
+    run: str | Path,
+    *,
+    env: str | None = None,
+    agents: str | None = None,
+    supply: Mapping[str, Any] | None = None,
+    device: str | None = None,
 ) -> SavedRun:
     """Load a run's agents; raises SaveError for a folder that is not a run's.
 
     env: the environment's name, required for environments of the user's own: no file may choose what code is run.
-    agents: "best" or "last"; None: the best, or the last if no test was played.  supply: see `marltrain.load`.
+    agents: "best" or "last"; None: the best, or the last if no test was played.
+    supply, device: see `marltrain.load`.
     """
     folder = complete_folder(run)
     config = read_json(folder / CONFIG)
@@ -47,17 +53,20 @@ def open_run(
     if env is None and not imports_only_known(named):
         raise SaveError(f"{folder / CONFIG}: the run's environment is {named!r}. No file may choose what code is run: "
                         "if you know this one, name it yourself with --env")  # fmt: skip
-    played, chosen = agents_of(folder, agents, supply)
+    played, chosen = agents_of(folder, agents, supply, device)
     return SavedRun(named if env is None else env, env_args, played, chosen)
 
 
 def agents_of(
-    run: str | Path, agents: str | None = None, supply: Mapping[str, Any] | None = None
+    run: str | Path,
+    agents: str | None = None,
+    supply: Mapping[str, Any] | None = None,
+    device: str | None = None,
 ) -> tuple[list[Agent], str]:
     """Load a run's agents without its environment; return them, and which they are. See `open_run`."""
     folder = complete_folder(run)
     chosen = _best_or_last(folder) if agents is None else agents
-    return load(folder / chosen, supply=supply), chosen
+    return load(folder / chosen, supply=supply, device=device), chosen
 
 
 def _best_or_last(folder: Path) -> str:

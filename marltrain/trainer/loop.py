@@ -6,12 +6,14 @@ import logging
 
 from marltrain.errors import warn
 from marltrain.trainer.collecting.rollout import NotRepeatedError
+from marltrain.trainer.devices import device_lines
 from marltrain.trainer.ending import finish
 from marltrain.trainer.evaluating.testing import last_test, play_test
 from marltrain.trainer.jobs.requests import serve
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
 from marltrain.trainer.saving.snapshot import checkpoint_if_due, last_checkpoint, restore
+from marltrain.waiting import tell
 
 LOGGER = logging.getLogger("marltrain")
 
@@ -103,6 +105,8 @@ def _settle(run: Run) -> None:
 
 def _announce(run: Run) -> None:
     run.started = True
+    for line in device_lines(run.context.seating.agents, run.context.seating.spec.names):
+        tell(line)
     run.events.tell("on_train_start", agents=run.context.seating.agents, line_up=run.context.line_up.agents)
 
 

@@ -24,6 +24,7 @@ from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
 from marltrain.state import State
+from marltrain.trainer.devices import join_devices
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ class Seating:
                     f"{what}, player {player.name!r}: expected an Agent, got {type(agent).__name__} ({shown(agent)})"
                 )
             agent.sit(player, child_seed(seed, "agent", i))
+        join_devices(self.agents)
         self.learners = [self._learner_seats(members, stack) for members in self._gathered(stack)]
         self.updated: list[Seats] = _with_teams(self.learners) if stack else []
 

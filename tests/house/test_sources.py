@@ -13,7 +13,7 @@ from tests.house.repository import PACKAGE, ROOT, dotted, parsed, place, python_
 MAX_LINES, MAX_METHODS = 400, 20
 CODE = ("marltrain", "examples", "benchmarks")
 EVERYTHING = (*CODE, "tests", "docs")
-MIRRORS_NOTHING = {"house": "rules of the repository", "whole": "runs of the whole library"}
+MIRRORS_NOTHING = {"gpu": "runs on a GPU", "house": "rules of the repository", "whole": "runs of the whole library"}
 RUN_ELSEWHERE = {
     "spread.py": "make demo", "gallery.py": "make gallery", "crossing.py": "docs/tutorials/own_environment.md",
 }  # fmt: skip
@@ -155,6 +155,7 @@ def test_no_test_is_skipped() -> None:
     found = [
         place(path, node)
         for path in python_files("tests")
+        if path != ROOT / "tests" / "gpu" / "conftest.py"  # skipped without a GPU, with the reason
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute) and dotted(node) in (*skips, "pytest.mark.xfail")
     ]

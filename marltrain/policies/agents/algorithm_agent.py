@@ -17,6 +17,7 @@ from marltrain.errors import AgentError, ConfigError, SaveError, did_you_mean, s
 from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
+from marltrain.policies.agents.placement import AUTO, CPU, Placement, moved, placement
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.agents.weights import check_fit, network_of, read_weights, weights_in
 from marltrain.policies.algorithms.base import Algorithm
@@ -46,7 +47,10 @@ class LearningAgent(Remembering, Agent):
 
     masked: whether its environment gives masks of legal actions, as far as the agent knows: the observation space holds
       one, or the agent was made or seated for a player with masks.
+    placement: the device that device="auto" chose, with the reason; None if a device or a strategy was given.
     """
+
+    placement: Placement | None = None
 
     algorithm_class: ClassVar[type[Algorithm]]
     __signature__: ClassVar[AgentSignature] = AgentSignature()
@@ -75,7 +79,8 @@ class LearningAgent(Remembering, Agent):
         """Build the agent with weights drawn from `seed`.
 
         backend: "torch" or "tensorflow".
-        device: "auto", "cpu", "cuda" or "cuda:1"; "auto" selects a GPU if one is available.
+        device: "auto", "cpu", "cuda" or "cuda:1"; "auto" selects a GPU if one is available and a network is large
+            enough to be faster there, else the CPU. With a strategy, "auto" is a GPU if one is available.
         jit_compile: compile the gradient passes; they start slowly and then run faster. The compiler is
             `torch.compile`, or marltrain's own code for DQN and discrete PPO with small networks on a CPU, or XLA on
             TensorFlow.
@@ -105,7 +110,10 @@ class LearningAgent(Remembering, Agent):
         given = build(self.algorithm_class.Settings, settings, name, [f.name for f in fields(AgentArguments)])
         default = self.algorithm_class.default_network(layout)
         self.settings = replace(given, network=default) if given.network is None else given
-        self.backend = make_backend(backend, device, jit_compile=place.jit_compile, strategy=strategy)
+        chooses = device == AUTO and strategy is None
+        self.backend = make_backend(
+            backend, CPU if chooses else device, jit_compile=place.jit_compile, strategy=strategy
+        )
         for network in (f.name for f in fields(self.settings) if f.name.endswith("network")):
             model = getattr(self.settings, network)
             if isinstance(model, type) and issubclass(model, NetworkSpec):
@@ -121,10 +129,14 @@ class LearningAgent(Remembering, Agent):
         algorithm_class = with_reward_model(self.algorithm_class) if rewarded else self.algorithm_class
         self.algorithm = algorithm_class(self.settings, layout, action_space)
         self.attach(AlgorithmLearner(self.algorithm, self.backend, [self.seed], draw=True), 0)
+        if chooses:
+            self.placement = placement(self.learner_)
+            if self.placement.device != CPU:
+                self.attach(moved(self.learner_, 0, self.placement.device), 0)
 
     def attach(self, learner: AlgorithmLearner, row: int) -> None:
         """Set the learner and the row of this agent."""
-        self.learner_, self.row = learner, row
+        self.learner_, self.row, self.backend = learner, row, learner.backend
 
     def _marks(self) -> list[str]:
         network = self.settings.network
@@ -287,13 +299,19 @@ class LearningAgent(Remembering, Agent):
         load_weights(self.learner_, self.row, found)
 
     @classmethod
-    def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> LearningAgent:
-        """Build the agent from its state; `supply` maps network or class names to custom models."""
+    def from_state(
+        cls, state: AgentState, supply: Mapping[str, Any], backend: str | None, device: str | None = None
+    ) -> LearningAgent:
+        """Build the agent from its state; `supply` maps network or class names to custom models.
+
+        backend, device: None: those of the saved agent, and "auto".
+        """
         info = state.info
         settings = {name: _restored(name, value, supply) for name, value in info["settings"].items()}
         agent = cls(
-            *spaces_from(info), backend=backend or info["backend"], seed=int(info["learner"]["seed"]),
-            frame_stack=info["frame_stack"], identity=info.get("identity", ()), **settings,
+            *spaces_from(info), backend=backend or info["backend"], device=device or AUTO,
+            seed=int(info["learner"]["seed"]), frame_stack=info["frame_stack"], identity=info.get("identity", ()),
+            **settings,
         )  # fmt: skip
         agent.masked = agent.masked or of_type("masked", info.get("masked", False), bool)
         agent.learner_.load(0, AgentState(info["learner"], state.arrays))

@@ -19,7 +19,7 @@ class Place:
     """Backend, device and compilation of an agent; `make_backend` checks the backend and the device."""
 
     backend: str = setting("torch", doc="framework, torch or tensorflow")
-    device: str = setting("auto", doc="auto (a GPU if one is available), cpu, cuda or a device such as cuda:1")
+    device: str = setting("auto", doc="auto (a GPU for large networks, if there is one), cpu, cuda or cuda:1")
     jit_compile: bool = setting(False, doc="compile the gradient passes")
     frame_stack: int = setting(1, doc="number of stacked frames of images", low=1)
     identity: Sequence[str] = setting((), doc="players whose one-hot is added to the observations of a shared agent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from importlib import import_module
 from itertools import pairwise
@@ -15,35 +16,45 @@ from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.batch import AgentState
 
 
-def restore(state: AgentState, *, supply: Mapping[str, Any] | None = None, backend: str | None = None) -> Agent:
+def restore(
+    state: AgentState,
+    *,
+    supply: Mapping[str, Any] | None = None,
+    backend: str | None = None,
+    device: str | None = None,
+) -> Agent:
     """Build an agent from a state of `Agent.state`; raises SaveError if the type is unknown or the state is invalid.
 
     supply: class name -> custom agent class or model; files store only the names of custom code.
+    backend, device: see `load`.
     """
     kind, supply = state.info.get("type"), supply or {}
     if kind == "frozen":
-        return FrozenAgent(restore(AgentState(state.info["inner"], state.arrays), supply=supply, backend=backend))
+        inner = AgentState(state.info["inner"], state.arrays)
+        return FrozenAgent(restore(inner, supply=supply, backend=backend, device=device))
     if kind == "random":
         return RandomAgent.from_state(state)
     if isinstance(kind, str) and kind in supply:
-        return _supplied(supply[kind], state, supply, backend)
+        return _supplied(supply[kind], state, supply, backend, device)
     if isinstance(kind, str) and kind in ALGORITHMS:
         _check_widths(state)
-        return agent_class(kind).from_state(state, supply, backend)
+        return agent_class(kind).from_state(state, supply, backend, device)
     if isinstance(kind, str) and kind in EXTERNAL:
         module, attribute = EXTERNAL[kind]
         return getattr(import_module(module), attribute).from_state(state, supply, backend)
     raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
 
 
-def check_backend(info: Any, backend: str | None) -> None:
-    """Raise AgentError if an agent's custom model belongs to a framework other than `backend`."""
+def check_place(info: Any, backend: str | None, device: str | None) -> None:
+    """Raise AgentError if an agent's custom model belongs to another framework, or if a device is given for it."""
     info = info.get("inner") if isinstance(info, dict) and info.get("type") == "frozen" else info
-    if backend is None or not isinstance(info, dict) or str(info.get("type")) not in EXTERNAL:
+    if not isinstance(info, dict) or str(info.get("type")) not in EXTERNAL:
         return
-    saved = info.get("backend", "torch")
-    if backend != saved:
-        name = info.get("model", info.get("algorithm"))
+    saved, name = info.get("backend", "torch"), info.get("model", info.get("algorithm"))
+    if device is not None:
+        raise AgentError(f"device={device!r}: {name} is code of your own, which computes on the device of the model "
+                         "that you give. Leave device= out, or load the other agents apart")  # fmt: skip
+    if backend is not None and backend != saved:
         raise AgentError(f"backend={backend!r}: {name} is code of your own for {saved!r}, which computes with no other "
                          "framework. Leave backend= out, or load the other agents apart")  # fmt: skip
 
@@ -59,11 +70,18 @@ def _check_widths(state: AgentState) -> None:
             raise SaveError(f"a layer of {rows} x {columns} weights is described, and the file holds {held:,} numbers")
 
 
-def _supplied(given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Agent:
+def _supplied(
+    given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None, device: str | None
+) -> Agent:
     """Return the agent from a supplied agent, a class with `from_state`, or a function that makes an agent."""
     made, reads = given, getattr(given, "from_state", None)
     if reads is not None and isinstance(given, type):
-        made = reads(state, supply, backend)
+        takes = "device" in inspect.signature(reads).parameters
+        if device is not None and not takes:
+            raise AgentError(
+                f"device={device!r}: {given.__name__}.from_state takes no device. Leave device= out, or give it one"
+            )
+        made = reads(state, supply, backend, **({"device": device} if takes else {}))
     elif not isinstance(given, Agent) and callable(given):
         made = given()
     if not isinstance(made, Agent):

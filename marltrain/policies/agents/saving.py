@@ -10,7 +10,7 @@ from marltrain.config import check_flags
 from marltrain.errors import AgentError, SaveError, error_text
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import check_seated, read_agents, write_agents
-from marltrain.policies.agents.restore import check_backend, restore
+from marltrain.policies.agents.restore import check_place, restore
 from marltrain.policies.agents.supply import Supply
 from marltrain.policies.agents.weights import weights_in, write_weights
 
@@ -49,23 +49,30 @@ def save(
     write_weights(path, weights, [place[id(agent)] for agent in seated], players)
 
 
-def load(path: str | Path, *, supply: Mapping[Any, Any] | None = None, backend: str | None = None) -> list[Agent]:
+def load(
+    path: str | Path,
+    *,
+    supply: Mapping[Any, Any] | None = None,
+    backend: str | None = None,
+    device: str | None = None,
+) -> list[Agent]:
     """Return the agents that `save` wrote, one per seat; seats with the same agent get the same object.
 
     supply: custom agent classes and models, by class name, by network ({"actor": ..., "critic": ...}), or by player or
         seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
     backend: backend of the loaded agents, such as "torch"; None: the backend of the saved agents.
+    device: device of the loaded agents, such as "cpu" or "cuda:1"; None: "auto", see `LearningAgent`.
     Raises SaveError with the file's name for any content that `save` does not write. Raises AgentError if `backend`
-    differs from the framework of a CustomAgent's model or of a tianshou algorithm.
+    differs from the framework of a CustomAgent's model or of a tianshou algorithm, or if `device` is given for them.
     """
     file, states, seats, players = read_agents(path)
     shared = Supply(supply or {}, states, seats, players)
     for state in states:
-        check_backend(state.info, backend)
+        check_place(state.info, backend, device)
     agents = []
     for i, state in enumerate(states):
         try:
-            agents.append(restore(state, supply=shared.of(i), backend=backend))
+            agents.append(restore(state, supply=shared.of(i), backend=backend, device=device))
         except Exception as error:  # invalid content may raise any exception
             raise SaveError(f"{file}: agent {i} cannot be restored: {error_text(error)}") from error
     return [agents[i] for i in seats]

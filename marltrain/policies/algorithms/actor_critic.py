@@ -267,7 +267,7 @@ class ActorCritic(Algorithm):
         """Normalise the advantages of the minibatch if `normalize_advantage` is set, then multiply by the traces."""
         if self.settings.normalize_advantage:
             batch.advantage = _normalised(ops, batch.advantage, batch.weight)
-        if "trace" in vars(batch):
+        if "trace" in batch.columns:
             batch.advantage = batch.trace * batch.advantage
 
 

@@ -37,3 +37,9 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
         backend = import_module(f"{module.__name__}.devices").within(device, spread)
     backend.strategy = spread
     return backend
+
+
+def first_gpu(name: str) -> str | None:
+    """Return the name of the first GPU that a backend can use, None without one."""
+    gpu: str | None = import_module(f"marltrain.policies.backends.{name}").gpu()
+    return gpu

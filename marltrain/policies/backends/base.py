@@ -80,6 +80,9 @@ class Network(Protocol):
         """Return a hash of the layers and shapes of a user's model; "" for networks of a NetworkSpec."""
         return ""
 
+    def multiply_adds(self) -> int:
+        """Return the number of multiplications of a forward pass over one row, of one agent."""
+
     def trial(self) -> Trial:
         """Return what a user's model does in training beside computing outputs; nothing for a NetworkSpec."""
         return Trial()
@@ -122,6 +125,10 @@ class StackedNetwork(Network, Protocol):
     def decays(self) -> bool:  # type: ignore[override]
         """See `Network`."""
         return self.plan.definition.has_inputs
+
+    def multiply_adds(self) -> int:
+        """See `Network`."""
+        return self.plan.multiply_adds
 
     def numbers(self) -> Array:
         """Return all weights as a numpy array [K, N]: on a CPU, the same object until the weights are replaced."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from marltrain.errors import ConfigError, error_text
+from marltrain.version import version_of
 
 Key = tuple[Any, ...]
 
@@ -72,3 +76,16 @@ def _filled(tree: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(tree, dict):
         return {name: _filled(inner, leaves) for name, inner in tree.items()}
     return None if tree is None else next(leaves)
+
+
+@contextmanager
+def compiler_errors(framework: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn errors of a framework's compiler in the `with` block into ConfigErrors that name versions and remedies."""
+    try:
+        yield
+    except errors as error:
+        raise ConfigError(
+            f"jit_compile=True: the compiler of {framework} {version_of(framework)} cannot compile a gradient pass. "
+            f"Leave jit_compile out, or install the version of {framework} with which marltrain is tested "
+            f"(constraints.txt). The compiler's error: {error_text(error)}"
+        ) from error

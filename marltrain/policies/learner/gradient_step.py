@@ -123,9 +123,9 @@ class GradientStep:
         hyper = dict(zip(self.names, backend.ops.unstack(numbers), strict=True))
         self._over_rows(batch)
         if self.measures:
-            measured, grads = self._gradients_of_parts(vars(batch), hyper)
+            measured, grads = self._gradients_of_parts(batch.columns, hyper)
         else:
-            measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, vars(batch), hyper)
+            measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, batch.columns, hyper)
         errors = measured.pop(ERRORS, None)
         ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
         fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))

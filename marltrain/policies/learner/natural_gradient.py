@@ -124,7 +124,7 @@ class NaturalGradientStep:
             self.algorithm.over_rows(ops, batch)
             if self.phase.targets is not None:
                 self.phase.targets(ops, self.nets, batch, self._hyper(numbers))
-        return vars(batch)
+        return batch.columns
 
     def _differentiate(self, columns: dict[str, Any], numbers: Any) -> dict[str, Any]:
         """Return the loss [K], its gradient [K, N] and the metrics, at the current weights."""

@@ -74,6 +74,7 @@ def evaluate(
     env: Any = None,
     env_args: Mapping[str, Any] | None = None,
     supply: Mapping[str, Any] | None = None,
+    device: str | None = None,
     vector: str = "dummy",
     num_workers: int | None = None,
     num_envs: int = NUM_ENVS,
@@ -92,7 +93,7 @@ def evaluate(
     episodes: of each line-up in each cell. All play on equal seeds.
     record: attributes of the environment (fields of a native game) recorded at the end of episodes.
     env, env_args: the environment of a list of agents; for a run, its environment's name, which environments of your
-        own need, and arguments to change.  supply: see `load`.
+        own need, and arguments to change.  supply, device: see `load`.
     vector, num_workers, num_envs: environments in this process or in worker processes.
     max_steps: env steps after which a line-up's test in a cell is cut; None: no limit.
     out: folder for the tables (CSV and Parquet), pictures, and the episodes' seeds and actions; None: no files.
@@ -102,8 +103,8 @@ def evaluate(
     """
     config.validate(TestSettings(episodes=episodes), "evaluate")
     record, seed = record_names(record), chosen_seed(seed, "evaluate")
-    played = _played(run, agents, env, env_args, supply)
-    competitors = [Competitor(played.name, played.agents), *opponents(against, played.name, supply)]
+    played = _played(run, agents, env, env_args, supply, device)
+    competitors = [Competitor(played.name, played.agents), *opponents(against, played.name, supply, device)]
     cells = _cells(played, grid or {})
     first = cells[0].spec
     sides_ = sides_of(first, sides)
@@ -137,9 +138,9 @@ def evaluate(
     return found
 
 
-def _played(run: Any, agents: str | None, env: Any, env_args: Any, supply: Any) -> _Played:
+def _played(run: Any, agents: str | None, env: Any, env_args: Any, supply: Any, device: str | None) -> _Played:
     if isinstance(run, str | Path):
-        saved = open_run(run, env=env, agents=agents, supply=supply)
+        saved = open_run(run, env=env, agents=agents, supply=supply, device=device)
         return _Played(name_of(run), saved.agents, saved.env, {**saved.env_args, **(env_args or {})})
     if not are_agents(run):
         raise ConfigError(f"run must be the folder of a run, or a list with one agent per player, got {shown(run)}")

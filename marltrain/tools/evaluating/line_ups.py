@@ -51,7 +51,10 @@ class LineUp:
 
 
 def opponents(
-    against: Sequence[Any] | Mapping[str, Any], taken: str, supply: Mapping[str, Any] | None
+    against: Sequence[Any] | Mapping[str, Any],
+    taken: str,
+    supply: Mapping[str, Any] | None,
+    device: str | None = None,
 ) -> list[Competitor]:
     """Return the competitors that `against` names; see `evaluate`. Raises ConfigError for a name that is used twice.
 
@@ -69,7 +72,7 @@ def opponents(
         twice = taken if taken in named else "an opponent"
         raise ConfigError(f"against names {twice} twice: give different names, such as {{'old': 'runs/a', ...}} "
                           "(--against old=runs/a)")  # fmt: skip
-    return [Competitor(name, _agents(one, supply)) for name, one in named.items()]
+    return [Competitor(name, _agents(one, supply, device)) for name, one in named.items()]
 
 
 def name_of(run: Any) -> str:
@@ -77,11 +80,11 @@ def name_of(run: Any) -> str:
     return run if run == RANDOM else path_of(run, "run", ConfigError).resolve().name
 
 
-def _agents(one: Any, supply: Mapping[str, Any] | None) -> Sequence[Agent] | None:
+def _agents(one: Any, supply: Mapping[str, Any] | None, device: str | None) -> Sequence[Agent] | None:
     if isinstance(one, str) and one == RANDOM:
         return None
     if isinstance(one, str | Path):
-        return agents_of(one, supply=supply)[0]
+        return agents_of(one, supply=supply, device=device)[0]
     if not are_agents(one):
         raise ConfigError(f"against: expected 'random', the folder of a run or a list of agents, got {shown(one)}")
     agents: Sequence[Agent] = one

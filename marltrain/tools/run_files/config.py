@@ -10,6 +10,7 @@ from typing import Any
 from marltrain.errors import ConfigError, MarlTrainError, SaveError, error_text, shown, warn
 from marltrain.json_files import read_json
 from marltrain.policies.agents.fixed import RandomAgent
+from marltrain.policies.agents.placement import AUTO
 from marltrain.policies.algorithms.registry import ALGORITHMS
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import spec_from
@@ -87,7 +88,8 @@ def _agent(file: Path, player: str, agent: Mapping[str, Any]) -> tuple[str, dict
             f"{file}: the agent of {player!r} is a {kind}, which no file can make: train this run from Python"
         )
     settings = {name: _value(file, f"{player}: {name}", name, value) for name, value in agent["settings"].items()}
-    return kind, {**settings, "device": agent["device"], "jit_compile": agent["jit_compile"]}
+    device = AUTO if "device_reason" in agent else agent["device"]
+    return kind, {**settings, "device": device, "jit_compile": agent["jit_compile"]}
 
 
 def _value(file: Path, where: str, name: str, value: Any) -> Any:

@@ -31,10 +31,10 @@ class _Unread:
 
 
 def shown_if_slow(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """Yield the items; after 2 seconds show a bar of the processed items on stderr. what: title of the bar."""
-    started, done = time.perf_counter(), 0
+    """Yield the items; after 2 seconds show a bar of the processed items in a terminal. what: title of the bar."""
+    started, done, terminal = time.perf_counter(), 0, _in_a_terminal()
     for item in items:
-        if sys.stderr is not None and time.perf_counter() - started > PATIENCE:
+        if terminal and time.perf_counter() - started > PATIENCE:
             break
         yield item
         done += 1
@@ -47,3 +47,11 @@ def shown_if_slow(items: Sequence[Item], what: str) -> Iterator[Item]:
         for item in items[done:]:
             yield item
             bar.update()
+
+
+def _in_a_terminal() -> bool:
+    """Return whether stderr is a terminal; it may be closed or absent."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:
+        return False

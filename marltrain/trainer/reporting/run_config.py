@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.saving.places import PlaceInRun
 from marltrain.trainer.settings import Default
 from marltrain.trainer.setup import TrainerSetup
+from marltrain.version import version_of
 
 LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
 WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")
@@ -73,8 +73,8 @@ def record(
             "callbacks": [to_json(_without_places(described_callback(callback))) for callback in setup.callbacks],
             "versions": {
                 "python": platform.python_version(),
-                "numba": version("numba"),
-                **{name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))},
+                "numba": version_of("numba"),
+                **{name: version_of(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))},
             },
             "processor": {"name": processor(), "cores": os.cpu_count()},
             "threads": {name: make_backend(name, "cpu").threads() for name in loaded(BACKENDS)},
@@ -142,5 +142,7 @@ def _described(agent: Agent) -> dict[str, Any]:
     kind = own_class if inner is agent else f"frozen {own_class}"
     backend = inner.backend
     place = {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
+    if inner.placement is not None:
+        place["device_reason"] = f"auto: {inner.placement.reason}"
     identity = {"identity": list(inner.identity)} if inner.identity else {}
     return {"type": kind, "seed": inner.seed, **identity, **place, "settings": settings}

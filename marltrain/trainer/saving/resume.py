@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from marltrain.spec import EnvSpec
 from marltrain.trainer.reporting.run_config import LIBRARIES, WHERE_LOADED, loaded
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
 from marltrain.trainer.setup import TrainerSetup
+from marltrain.version import version_of
 
 FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
         "on_fault", "max_env_restarts", "env_timeout", "double_buffer", "record", "resources", "address",
@@ -165,7 +165,7 @@ def seed_of(found: FoundCheckpoint, asked: int | None) -> int:
 
 def versions() -> dict[str, str]:
     """Return the versions of the libraries that this process uses for computations."""
-    return {name: version(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))}
+    return {name: version_of(name) for name in (*LIBRARIES, *loaded(WHERE_LOADED))}
 
 
 def threads(agents: Sequence[Agent]) -> dict[str, int]:

@@ -57,8 +57,9 @@ def batch_size_of(pace: Pace, defaults: Defaults) -> int:
 def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
     """Raise ConfigError for a batch larger than one rollout, or for on-policy learners that share memory.
 
-    It also refuses batches with fewer rows than the normalization of advantages needs, a memory of earlier rows that
-    never holds any, and shared memory with recurrent networks.
+    A batch size that is a default may be larger: a rollout is then one batch. It also refuses batches with fewer rows
+    than the normalization of advantages needs, a memory of earlier rows that never holds any, and shared memory with
+    recurrent networks.
     """
     needs, pace, who = seated.learner.needs, pace_of(seated, defaults), seated.who
     if needs is not None and needs.block and defaults.shared_memory and not seated.all_frozen:
@@ -83,7 +84,8 @@ def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Def
         )
     _check_replayed(seated, pace, num_envs)
     asked = "batch_size" if pace.minibatches is None else "minibatches"
-    check_rollout(seated, spec, num_envs, defaults, asked, getattr(pace, asked))
+    default = asked == "batch_size" and seated.learner.pace.batch_size is None and asked not in defaults.given
+    check_rollout(seated, spec, num_envs, defaults, asked, pace.least_rows if default else getattr(pace, asked))
 
 
 def _check_replayed(seated: LearnerSeats, pace: Pace, num_envs: int) -> None:

@@ -71,7 +71,7 @@ def test_default_of_the_algorithm_sets_when_updates_are_made():
     ("settings", "words"),
     [
         (
-            {"minibatches": None},
+            {"minibatches": None, "batch_size": 64},
             "batch_size=64 exceeds one rollout of the agent of player_0 and player_1: 4 batch steps x 3 environments = "
             "12 rows. Raise update_freq (now 10 env steps) or lower batch_size",
         ),
@@ -85,6 +85,14 @@ def test_batch_larger_than_a_rollout_is_an_error(settings, words):
         trainer(test_fn=lambda e, s: calls.append(e)).train(ppo(**settings), [1, 1], plot=False)
     assert words in str(caught.value)
     assert not calls
+
+
+def test_default_batch_size_is_at_most_a_rollout():
+    """Rollouts of 12 rows, fewer than the default of 64: one batch for each of two agents."""
+    result = trainer(steps_per_train=12).train(ppo(minibatches=None, epochs=1), [1, 1], plot=False)
+    assert result["num_gradient_steps"] == 2
+    with pytest.raises(ConfigError, match="batch_size=64 exceeds"):
+        trainer(steps_per_train=12, batch_size=64).train(ppo(minibatches=None), [1, 1], plot=False)
 
 
 @pytest.mark.parametrize("settings", [{"minibatches": None, "batch_size": 12}, {"minibatches": 12}])

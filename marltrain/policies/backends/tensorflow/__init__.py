@@ -29,6 +29,11 @@ from marltrain.policies.backends.tensorflow.sending import pickled
 from marltrain.policies.networks import NetworkDefinition, Plan
 
 
+def gpu() -> str | None:
+    """Return the name of the first GPU that TensorFlow can use, None without one."""
+    return "cuda" if tf.config.get_visible_devices("GPU") else None
+
+
 class Backend(base.Backend):
     """TensorFlow on one device; see `base.Backend`.
 
@@ -41,7 +46,7 @@ class Backend(base.Backend):
     pickled = staticmethod(pickled)
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
-        """Choose a device: "auto" takes a GPU if there is one; raises ConfigError for a device that is missing.
+        """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
         jit_compile: compile gradient steps by XLA; else they run as plain graphs.
         """

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from marltrain.policies.backends.traces import Key, Traces
+from marltrain.policies.backends.traces import Key, Traces, compiler_errors
 
 
 class Graph(Traces):
@@ -34,7 +34,22 @@ class Graph(Traces):
 
         function = tf.function(call, autograph=False, jit_compile=self.jit_compile)
         trace: Callable[..., Any] = function.get_concrete_function(*(spec(leaf) for leaf in leaves))
-        return trace
+        return _FirstCall(trace) if self.jit_compile else trace
+
+
+class _FirstCall:
+    """A trace that XLA compiles at its first call, whose errors are then those of the compiler."""
+
+    def __init__(self, trace: Callable[..., Any]) -> None:
+        self._trace, self._compiled = trace, False
+
+    def __call__(self, *leaves: Any) -> Any:
+        if self._compiled:
+            return self._trace(*leaves)
+        with compiler_errors("tensorflow", tf.errors.OpError):
+            result = self._trace(*leaves)
+        self._compiled = True
+        return result
 
 
 def _without_rows(shape: list[int]) -> list[int | None]:

@@ -25,6 +25,9 @@ from marltrain.policies.backends.tensorflow.trials import trial as trial_of
 from marltrain.policies.backends.trials import Trial, two_batches
 from marltrain.policies.networks import NetworkDefinition, Plan
 
+ERRORS = tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError
+"""Errors of a call of a user's model that does not fit its inputs."""
+
 
 class Network(base.Network):
     """Networks whose weights are variables; see `base.Network`. `assign` may be traced."""
@@ -130,7 +133,9 @@ class ModelNetwork(Network):
         self.maker, self.definition, self.recording = maker, definition, recording
         self.model = maker.make()
         self._states = random_states(self.model)
-        self._try_out()
+        with trial(f"model {type(self.model).__name__}", definition, ERRORS):
+            self._forward(*definition.empty((1, 2), lambda shape, dtype: tf.zeros(shape, dtype)))
+        check_added(self.model)
         maker.fill(self.model)
         self._states = random_states(self.model)
         self._trained, self._kept = self.model.trainable_weights, self.model.non_trainable_weights
@@ -142,11 +147,14 @@ class ModelNetwork(Network):
         """See `base.Network`."""
         return structure_of(self.model)
 
-    def _try_out(self) -> None:
-        errors = tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError
-        with trial(f"model {type(self.model).__name__}", self.definition, errors):
-            self._forward(*self.definition.empty((1, 2), lambda shape, dtype: tf.zeros(shape, dtype)))
-        check_added(self.model)
+    def multiply_adds(self) -> int:
+        """See `base.Network`; counted by TensorFlow in a graph of a call."""
+        rows, profiler = 2, tf.compat.v1.profiler
+        zeros = self.definition.empty((1, rows), lambda shape, dtype: tf.zeros(shape, dtype))
+        graph = tf.function(self._forward).get_concrete_function(*zeros).graph
+        options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output()
+        counted = profiler.profile(graph, options=options.build())
+        return int(counted.total_float_ops) // (2 * rows)  # an addition and a multiplication are two operations
 
     def trial(self) -> Trial:
         """See `base.Network`."""

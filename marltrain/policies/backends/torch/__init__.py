@@ -27,6 +27,11 @@ from marltrain.policies.backends.torch.randomness import seeded
 from marltrain.policies.networks import NetworkDefinition, Plan
 
 
+def gpu() -> str | None:
+    """Return the name of the first GPU that torch can use, None without one."""
+    return "cuda" if torch.cuda.is_available() else None
+
+
 class Backend(base.Backend):
     """PyTorch on one device; see `base.Backend`."""
 
@@ -35,13 +40,13 @@ class Backend(base.Backend):
     compiles_curvature = False
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
-        """Choose a device: "auto" takes a GPU if there is one; raises ConfigError for a device that is missing.
+        """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
         jit_compile: compile gradient steps by `torch.compile`, which takes long at the first call of each shape.
             marltrain compiles some gradient steps itself instead, see `policies.compiled.gradient_steps`.
         """
         self.jit_compile = self.compiles_passes = jit_compile
-        chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        chosen = (gpu() or "cpu") if device == "auto" else device
         try:
             self.device = torch.device(chosen)
             torch.empty(0, device=self.device)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from marltrain.policies.backends.traces import Key, Traces
+from marltrain.policies.backends.traces import Key, Traces, compiler_errors
 from marltrain.waiting import compiling
 
 
@@ -36,6 +36,13 @@ def _options_on_a_cpu() -> dict[str, Any]:
     from marltrain.policies.backends.torch.products import LargeProducts  # slow to import
 
     return {"cpp_wrapper": True, "post_grad_custom_pre_pass": LargeProducts()}
+
+
+def _compiler_error() -> type[Exception]:
+    """Return the base class of the errors of torch's compiler; errors of the traced code keep their own."""
+    from torch._dynamo.exc import TorchDynamoException  # slow to import
+
+    return TorchDynamoException
 
 
 class _Compiled:
@@ -76,7 +83,7 @@ class _Compiled:
 
     def _first(self, leaves: Sequence[Tensor]) -> Tensor:
         apart = [leaf.clone() if any(leaf is other for other in leaves[:i]) else leaf for i, leaf in enumerate(leaves)]
-        with compiling("a gradient pass (torch.compile)"):
+        with compiling("a gradient pass (torch.compile)"), compiler_errors("torch", _compiler_error()):
             result: Tensor = self._compiled(*apart)
         numbers = {id(leaf): i for i, leaf in enumerate(apart)}
         self._places = [(i, numbers[id(tensor)]) for i, tensor in enumerate(self._given) if id(tensor) in numbers]

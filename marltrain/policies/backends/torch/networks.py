@@ -166,6 +166,15 @@ class ModuleNetwork(Network):
     def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return torch.from_numpy(np.zeros(shape, dtype)).to(self.device)
 
+    def multiply_adds(self) -> int:
+        """See `base.Network`; counted by torch during a call with zeros."""
+        from torch.utils.flop_counter import FlopCounterMode  # slow to import
+
+        rows = 2
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            self(*self.definition.empty((1, rows), self._zeros))
+        return int(counter.get_total_flops()) // (2 * rows)  # an addition and a multiplication are two operations
+
     def trial(self) -> Trial:
         """See `base.Network`."""
         batches = two_batches(self.definition, lambda array: torch.from_numpy(array).to(self.device))

@@ -94,7 +94,7 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 
 def one_hot(index: Tensor, choices: int) -> Tensor:
     """Return 1.0 at the index and 0.0 elsewhere, [..., choices], for indices [...]."""
-    return functional.one_hot(index, choices).to(torch.float32)
+    return (torch.arange(choices, device=index.device) == index.unsqueeze(-1)).to(torch.float32)
 
 
 def unflatten(x: Tensor, size: int) -> Tensor:

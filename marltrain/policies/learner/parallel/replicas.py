@@ -153,7 +153,7 @@ class SharedGradientStep:
         team, batch = self.team, TensorBatch(**columns)
         with team.backend.no_gradient():
             self.algorithm.over_rows(team.backend.ops, batch)
-        arrays, told = map_tree(team.backend.numpy, vars(batch)), team.backend.numpy(numbers)
+        arrays, told = map_tree(team.backend.numpy, batch.columns), team.backend.numpy(numbers)
         parts, seed = team.strategy.learning(), drawn_seed() if self._custom else None
         team.moved = True
         answers = team.ask([("make", self.number, part_of(arrays, i, parts), told, due, seed) for i in range(parts)])
