@@ -24,7 +24,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test cluster-test nodes-test config-test fault-test loggers-test completion-test gpu-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test gpu-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -93,7 +93,7 @@ gallery: $(ALL) ## train the games of the gallery and film them (minutes)
 
 check-long: $(ALL) ## the long checks (hours): native games, parity, wrong settings, damaged files, crashes, faults, long runs
 	MARLTRAIN_TESTS=long FORGING_ROUNDS=100 $(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 3600 tests
-	$(MAKE) config-test corruption-test forgery-test crash-test fault-test long-run
+	$(MAKE) config-test corruption-test forgery-test crash-test abort-test fault-test long-run
 
 bench: $(ALL) ## measure speed, compared with other variants and other libraries
 	$(THREADS) $(BIN)/python benchmarks/python_envs.py
@@ -130,6 +130,9 @@ corruption-test: $(ALL) ## damage every file of checkpoints and saved agents in 
 
 forgery-test: $(ALL) ## alter and resume 5,000 checkpoints: each is refused, or its run continues
 	$(THREADS) $(BIN)/python -m tests.whole.forging 5000
+
+abort-test: $(ALL) ## abort 500 trainings by signals under load: runs that follow in the same process end as before
+	$(THREADS) $(BIN)/python -m tests.whole.aborted 500
 
 long-run: $(ALL) ## run 50 million env steps: memory, files and processes must not grow
 	$(THREADS) $(BIN)/python -m tests.whole.enduring 50_000_000

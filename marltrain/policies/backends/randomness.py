@@ -21,9 +21,9 @@ def drawn_seed() -> int:
 def numpy_seeded(seed: int) -> Iterator[None]:
     """Seed numpy's global functions; restore their generator afterwards."""
     before = mtrand.get_bit_generator()
-    mtrand.set_bit_generator(LENT)  # the generator is exchanged, which avoids copies of its state
-    np.random.seed(seed)
-    try:
+    try:  # from the exchange on: a signal may raise anywhere
+        mtrand.set_bit_generator(LENT)  # the generator is exchanged, which avoids copies of its state
+        np.random.seed(seed)
         yield
     finally:
         mtrand.set_bit_generator(before)

@@ -30,11 +30,11 @@ def seeded(rng: np.random.Generator) -> Iterator[None]:
     """Seed the global generators of Keras, Python and numpy from an agent's generator; restore them afterwards."""
     seed, lent = int(rng.integers(2**31)), _lent()
     keras_before, python_before = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR), random.getstate()
-    lent.state.value.assign([seed, 0])
-    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, lent)
-    random.seed(seed)  # layers without a seed draw it from this generator
     with numpy_seeded(seed):
-        try:
+        try:  # from the first change on: a signal may raise anywhere
+            lent.state.value.assign([seed, 0])
+            global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, lent)
+            random.seed(seed)  # layers without a seed draw it from this generator
             yield
         finally:
             random.setstate(python_before)
