@@ -1,7 +1,8 @@
 """Layout of observations as arrays: one float32 vector, and uint8 images.
 
 All parts of an observation but images are flattened into one float32 vector with named parts (Discrete one-hot).
-An image is a uint8 Box of rank 2 or 3 and stays unchanged; with frames stacked on axis 0 its rank is one higher.
+An image is a uint8 Box of rank 2 or 3 and stays unchanged, in its bounds; with frames stacked on axis 0 its rank is one
+higher.
 """
 
 from __future__ import annotations
@@ -97,10 +98,12 @@ def _leaves(space: Space, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[
     return [(path, space)]
 
 
-def _is_image(space: Space, stack: int) -> bool:
+def is_image(space: Space, stack: int) -> bool:
+    """Return whether a leaf space is kept as an image; stack: number of frames on axis 0 of images."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return False
-    return len(space.shape) in (2, 3) or (stack > 1 and len(space.shape) == 4 and space.shape[0] == stack)
+    stacked = stack > 1 and space.shape[:1] == (stack,)
+    return len(space.shape) - stacked in (2, 3)
 
 
 def distinct(
@@ -159,10 +162,10 @@ class Layout:
         parts: list[Part] = []
         column, leaves = 0, _leaves(space)
         names = [".".join(map(str, path)) for path, _ in leaves]
-        images = [name or "image" for name, (_, leaf) in zip(names, leaves, strict=True) if _is_image(leaf, stack)]
+        images = [name or "image" for name, (_, leaf) in zip(names, leaves, strict=True) if is_image(leaf, stack)]
         arrays = iter(distinct(images, [VECTOR]))
         for name, (path, leaf) in zip(names, leaves, strict=True):
-            if _is_image(leaf, stack):
+            if is_image(leaf, stack):
                 frames = stack if stack > 1 and leaf.shape is not None and leaf.shape[0] == stack else 1
                 parts.append(Part(name, path, leaf, True, next(arrays), stack=frames))
             else:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from marltrain.config import as_integer, checked_arguments
-from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
+from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.layout import VECTOR, Allocate, Array, Layout, map_tree
 from marltrain.policies.cells import Cell, GRUCell, LSTMCell, carries_apart, carries_joined
-from marltrain.policies.images import image_axes
+from marltrain.policies.image_inputs import ImageInput, image_inputs
+from marltrain.policies.images import AUTO, CHANNELS
 from marltrain.policies.parameters import Parameter
 
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
@@ -133,7 +134,7 @@ def _is_size(value: Any) -> bool:
 @checked_arguments
 @dataclass(frozen=True)
 class MLP(NetworkSpec):
-    """Fully connected layers. Images are flattened and scaled to [0, 1]."""
+    """Fully connected layers. Images are scaled by their bounds to [0, 1] and flattened."""
 
 
 @checked_arguments
@@ -142,16 +143,20 @@ class CNN(NetworkSpec):
     """Convolutions over the images, then fully connected layers over their outputs and the vector part.
 
     filters: (channels, kernel, stride) of each convolution, without padding.
+    channels: "first" or "last", the place of the channels among the three axes of an image; "auto": see
+      `images.channels_of`.
     """
 
     hidden: tuple[int, ...] = (128,)
     activation: str = "relu"
     filters: tuple[tuple[int, int, int], ...] = ((16, 3, 2), (32, 3, 2))
+    channels: str = AUTO
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for filters that are not triples of positive integers."""
+        """Raise ConfigError for filters that are not triples of positive integers, and for other channels."""
         super().__post_init__()
         object.__setattr__(self, "filters", _checked_filters(self, least=1))
+        _check_channels(self)
 
 
 LONGEST = 1024
@@ -164,13 +169,14 @@ class Recurrent(NetworkSpec):
 
     hidden: widths of the layers before the cell.  units: number of outputs of the cell.
     sequence_length: rows over which gradients flow back; a rollout or a sample is learned from in such sequences.
-    filters: convolutions over the images before the layers, see `CNN`; none: images are flattened.
+    filters, channels: convolutions over the images before the layers, see `CNN`; none: images are flattened.
     """
 
     hidden: tuple[int, ...] = (64,)
     units: int = 64
     sequence_length: int = 16
     filters: tuple[tuple[int, int, int], ...] = ()
+    channels: str = AUTO
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers out of range."""
@@ -182,6 +188,7 @@ class Recurrent(NetworkSpec):
                     f"{type(self).__name__}: {name} must be an integer from 1 to {most}, got {shown(value)}"
                 )
         object.__setattr__(self, "filters", _checked_filters(self, least=0))
+        _check_channels(self)
 
     @property
     def cell(self) -> Cell:
@@ -192,7 +199,9 @@ class Recurrent(NetworkSpec):
     def without_memory(self) -> NetworkSpec:
         """The network with a fully connected layer in place of the cell."""
         hidden = (*self.hidden, self.units)
-        return CNN(hidden, self.activation, self.filters) if self.filters else MLP(hidden, self.activation)
+        return (
+            CNN(hidden, self.activation, self.filters, self.channels) if self.filters else MLP(hidden, self.activation)
+        )
 
 
 @checked_arguments
@@ -227,6 +236,15 @@ def _checked_filters(spec: Any, least: int) -> tuple[tuple[int, ...], ...]:
             f"such as ((16, 3, 2), (32, 3, 2)), got {shown(spec.filters)}"
         )
     return filters
+
+
+def _check_channels(spec: Any) -> None:
+    if not isinstance(spec.channels, str) or spec.channels not in CHANNELS:
+        near = did_you_mean(spec.channels, CHANNELS)
+        raise ConfigError(
+            f"{type(spec).__name__}: channels must be one of {', '.join(CHANNELS)}, the place of the channels among "
+            f"the axes of an image, got {shown(spec.channels)}.{near}"
+        )
 
 
 def spec_from(description: dict[str, Any]) -> NetworkSpec:
@@ -298,32 +316,17 @@ class Plan:
             self.noise_widths += [width, size]
 
     def _lay_inputs(self) -> int:
-        """Add the convolutions' parameters; return the input width of the first hidden layer."""
-        self.image_orders: dict[str, str] = {}
+        """Add the parameters of convolutions; return the input width of the first hidden layer."""
+        self.images: tuple[ImageInput, ...] = ()
         self.vector_width = width = sum(self.definition.vectors) + (self.layout.vector_size if self.layout else 0)
         if self.layout is None:
             return width
         self.names, self.with_vector = tuple(self.layout.shapes), self.layout.vector_size > 0
-        for part in self.layout.images:
-            shape = tuple(part.space.shape or ())
-            self.image_orders[part.array] = image_axes(shape, part.stack)[3]
-            if not self.convolutions:
-                width += int(np.prod(shape))
-                continue
-            channels, height, breadth, _ = image_axes(shape, part.stack)
-            for i, (filters, kernel, stride) in enumerate(self.convolutions):
-                name = f"{part.array}.conv{i}"
-                self.parameters.append(Parameter(f"{name}.weight", (filters, channels, kernel, kernel), math.sqrt(2)))
-                self.parameters.append(Parameter(f"{name}.bias", (filters,), constant=0.0))
-                channels, height, breadth = filters, (height - kernel) // stride + 1, (breadth - kernel) // stride + 1
-                if height < 1 or breadth < 1:
-                    raise SpecError(
-                        f"image{part.where} of shape {shape} is too small for the convolutions {self.convolutions}: "
-                        f"nothing is left after number {i + 1}. Give CNN(filters=...) that fit"
-                    )
-                self.multiply_adds += self.parameters[-2].size * height * breadth
-            width += channels * height * breadth
-        return width
+        self.images = image_inputs(self.layout, self.convolutions, getattr(self.spec, "channels", AUTO))
+        for image in self.images:
+            self.parameters += image.parameters
+            self.multiply_adds += image.multiply_adds
+        return width + sum(image.features for image in self.images)
 
     def draw(self, rng: np.random.Generator) -> Array:
         """Return the initial weights of one agent, [members * size] float32."""
@@ -390,11 +393,5 @@ class Plan:
             obs, *vectors = inputs
             arrays = obs if isinstance(obs, dict) else {self.names[0]: obs}
             pieces = [*([arrays[VECTOR]] if self.with_vector else []), *vectors]
-        for name, order in self.image_orders.items():
-            image = ops.scaled_image(arrays[name])
-            if self.convolutions:
-                image = ops.channels_first(image, order)
-                for _, _, stride in self.convolutions:
-                    image = activate(ops.convolve(image, next(remaining), next(remaining), stride))
-            pieces.append(ops.flatten(image))
+        pieces += [image.forward(ops, remaining, activate, arrays[image.name]) for image in self.images]
         return pieces[0] if len(pieces) == 1 else ops.concat(pieces, -1)

@@ -14,7 +14,7 @@ from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
 from marltrain.policies.default_network import default_network
-from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition, Plan, spec_from
+from marltrain.policies.networks import CNN, GRU, MLP, Head, NetworkDefinition, Plan, spec_from
 from marltrain.policies.parameters import LARGE, Parameter
 from marltrain.random import generator
 from tests.policies.batches import IMAGE, VECTOR
@@ -96,6 +96,7 @@ def pixels(*shape):
         (pixels(5, 5, 3), 1, ((16, 3, 1), (32, 3, 1)), 9_312),
         (pixels(7, 7), 1, CNN().filters, 9_024),
         (pixels(64, 64, 3), 1, CNN().filters, 926_816),
+        (pixels(8, 8, 17), 1, CNN().filters, 11_328),
         (pixels(4, 84, 84), 4, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), 881_056),
         (pixels(457, 120, 3), 1, ((32, 8, 4), (64, 4, 2), (64, 3, 1), (64, 3, 2), (64, 3, 2)), 543_264),
         (spaces.Dict({"near": pixels(5, 5, 3), "far": pixels(40, 9, 3)}), 1, ((16, 3, 1), (32, 3, 1)), 751_680),
@@ -135,11 +136,14 @@ def test_the_default_network_fits_any_image():
         (lambda: CNN(filters=wrong((1,))), ConfigError, "filters must be triples"),
         (lambda: CNN(filters=wrong((("a", 1, 1),))), ConfigError, "filters must be triples"),
         (lambda: CNN(filters=wrong(((1.5, 1, 1),))), ConfigError, "filters must be triples"),
+        (lambda: CNN(channels="lst"), ConfigError, "channels must be one of auto, first, last"),
+        (lambda: CNN(channels=wrong(1)), ConfigError, "channels must be one of auto, first, last"),
+        (lambda: GRU(channels="frist"), ConfigError, "Did you mean 'first'?"),
         (lambda: spec_from({"type": "RNN"}), ConfigError, "MLP, CNN, GRU, LSTM, got 'RNN'"),
         (
             lambda: Plan(NetworkDefinition(CNN(filters=((2, 9, 1),)), (Head(2),), Layout(IMAGE))),
             SpecError,
-            "too small for the convolutions",
+            "nothing is left after number 1. It is read as 3 channels of 9 x 8. Give CNN(",
         ),
     ],
 )

@@ -18,6 +18,7 @@ from marltrain.layout import Array, Obs, Space, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
 from marltrain.policies.agents.placement import AUTO, CPU, Placement, moved, placement
+from marltrain.policies.agents.saved_images import IMAGES, check_images, described_images
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.agents.weights import check_fit, network_of, read_weights, weights_in
 from marltrain.policies.algorithms.base import Algorithm
@@ -249,6 +250,7 @@ class LearningAgent(Remembering, Agent):
             "frame_stack": self._seated()[0].stack,
             **({"identity": list(self.identity)} if self.identity else {}),
             **({"masked": True} if self.masked else {}),
+            **described_images(self.algorithm),
             "backend": self.backend.name,
             "settings": {f.name: self._setting(f.name) for f in fields(self.settings)},
             "learner": inner.info,
@@ -270,7 +272,11 @@ class LearningAgent(Remembering, Agent):
         }
 
     def restore(self, state: AgentState) -> None:
-        """Load the state that `state` returned into this agent's row of its learner."""
+        """Load the state that `state` returned into this agent's row of its learner.
+
+        Raises SaveError for a state that does not fit, and for one whose networks read images in another way.
+        """
+        check_images(self.algorithm, state.info.get(IMAGES))
         self.learner_.load(self.row, AgentState(state.value("learner", dict), state.arrays, state.place("learner")))
         self.seed = self.learner_.seeds[self.row]
 
@@ -285,7 +291,7 @@ class LearningAgent(Remembering, Agent):
         player: name or seat of the player in the folder; None: of its only agent.
         Raises SaveError for other networks or shapes, and names each difference; no weight has changed then.
         """
-        file, found = read_weights(path, player)
+        file, found, images = read_weights(path, player)
         own = weights_in(self.learner_.export(self.row).arrays)
         if networks is not None:
             for name in networks:
@@ -296,6 +302,10 @@ class LearningAgent(Remembering, Agent):
                     )
             found, own = ({n: a for n, a in arrays.items() if network_of(n) in networks} for arrays in (found, own))
         check_fit(type(self).__name__, file, found, own)
+        try:
+            check_images(self.algorithm, images)
+        except SaveError as error:
+            raise SaveError(f"{file}: {error}") from error
         load_weights(self.learner_, self.row, found)
 
     @classmethod
@@ -313,6 +323,7 @@ class LearningAgent(Remembering, Agent):
             seed=int(info["learner"]["seed"]), frame_stack=info["frame_stack"], identity=info.get("identity", ()),
             **settings,
         )  # fmt: skip
+        check_images(agent.algorithm, info.get(IMAGES))
         agent.masked = agent.masked or of_type("masked", info.get("masked", False), bool)
         agent.learner_.load(0, AgentState(info["learner"], state.arrays))
         return agent

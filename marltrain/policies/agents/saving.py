@@ -41,12 +41,12 @@ def save(
         write_agents(path, seated, players=players)
         return
     distinct = check_seated(seated, players)
-    weights = [weights_in(agent.state().arrays) for agent in distinct]
-    for agent, own in zip(distinct, weights, strict=True):
-        if not own:
+    states = [agent.state() for agent in distinct]
+    for agent, state in zip(distinct, states, strict=True):
+        if not weights_in(state.arrays):
             raise AgentError(f"save: a {type(agent).__name__} has no weights: leave weights_only out")
     place = {id(agent): i for i, agent in enumerate(distinct)}
-    write_weights(path, weights, [place[id(agent)] for agent in seated], players)
+    write_weights(path, states, [place[id(agent)] for agent in seated], players)
 
 
 def load(

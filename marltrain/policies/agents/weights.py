@@ -1,6 +1,7 @@
 """Weights alone: the arrays of networks and running statistics in a folder, without settings and moments.
 
-weights.json          format, schema, marltrain's version, the arrays of each distinct agent, their seats, checksums
+weights.json          format, schema, marltrain's version, the arrays of each distinct agent and how it reads images,
+                      their seats, checksums
 weights.safetensors   the arrays of all agents, named "0/net/actor/hidden0.weight", ... by the index of the agent
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from marltrain.descriptions import Description
 from marltrain.errors import SaveError, did_you_mean, shown
@@ -23,6 +24,8 @@ from marltrain.policies.agents.files import (
     seats_of,
     shapes_of,
 )
+from marltrain.policies.agents.saved_images import IMAGES
+from marltrain.policies.batch import AgentState
 
 FILES = Description("marltrain-weights", 1, "saved weights", WEIGHTS_ONLY, "weights.safetensors")
 KINDS = ("net/", "statistics/", "team/net/")
@@ -37,44 +40,74 @@ def weights_in(arrays: Mapping[str, Array]) -> dict[str, Array]:
     return {name: a for name, a in arrays.items() if name.startswith(KINDS) and not name.startswith(targets)}
 
 
-def write_weights(path: str | Path, weights: Sequence[Mapping[str, Array]], seats: Sequence[int], players: Any) -> None:
+def write_weights(path: str | Path, states: Sequence[AgentState], seats: Sequence[int], players: Any) -> None:
     """Write the weights of each distinct agent; see `saving.save`.
 
-    seats: index of the agent in each seat.  players: the seats' names, or None.
+    states: of the agents.  seats: index of the agent in each seat.  players: the seats' names, or None.
     """
     path = path_of(path)
     check_free(path, WEIGHTS_ONLY, "weights")
+    weights = [weights_in(state.arrays) for state in states]
+    images = [_images_of(state) for state in states]
     with replacing_folder(path) as folder:
         write_arrays(
             folder / FILES.arrays, {f"{i}/{name}": a for i, own in enumerate(weights) for name, a in own.items()}
         )
-        content = {"agents": [{"arrays": shapes_of(own)} for own in weights], "seats": list(seats)}
+        entries = [{"arrays": shapes_of(own), **read} for own, read in zip(weights, images, strict=True)]
+        content = {"agents": entries, "seats": list(seats)}
         FILES.write(folder, content if players is None else {**content, PLAYERS: list(players)})
 
 
-def read_weights(path: str | Path, player: str | int | None = None) -> tuple[Path, dict[str, Array]]:
-    """Return the description's file and one agent's weights, from saved weights or saved agents.
+class SavedWeights(NamedTuple):
+    """The weights of one agent.
+
+    file: path of the description.  arrays: by name, see `weights_in`.  images: how images are read, see
+    `saved_images.check_images`.
+    """
+
+    file: Path
+    arrays: dict[str, Array]
+    images: Any
+
+
+def read_weights(path: str | Path, player: str | int | None = None) -> SavedWeights:
+    """Return one agent's weights, from saved weights or saved agents.
 
     player: a player's name or a seat; None: of the only agent.
     Raises SaveError for other content, for an unknown player, and if there are several agents and none is named.
     """
     file, every, seats, players = _read(path)
-    return file, weights_in(every[_chosen(file, player, seats, players)])
+    state = every[_chosen(file, player, seats, players)]
+    return SavedWeights(file, weights_in(state.arrays), _images_of(state).get(IMAGES))
 
 
-def _read(path: str | Path) -> tuple[Path, list[dict[str, Array]], Sequence[int], Sequence[str]]:
-    """Return the description's file, the arrays of each distinct agent, their seats and the players' names."""
+def _images_of(state: AgentState) -> dict[str, Any]:
+    """Return how a saved agent reads images, {} if it does not say so."""
+    info = state.info.get("inner", state.info)  # of a frozen agent
+    return {IMAGES: info[IMAGES]} if isinstance(info, Mapping) and IMAGES in info else {}
+
+
+def _read(path: str | Path) -> tuple[Path, list[AgentState], Sequence[int], Sequence[str]]:
+    """Return the description's file, the state of each distinct agent, their seats and the players' names.
+
+    A state from saved weights holds weights, and of the description only `IMAGES`.
+    """
     folder = complete_folder(path)
     if (folder / DESCRIPTION).is_file():
         file, states, seats, players = read_agents(folder)
-        return file, [state.arrays for state in states], seats, players
+        return file, states, seats, players
     file, found = folder / WEIGHTS_ONLY, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
     entries = found["agents"]
-    if not isinstance(entries, list) or not all(isinstance(e, dict) and set(e) == {"arrays"} for e in entries):
+    if not isinstance(entries, list) or not all(
+        isinstance(e, dict) and set(e) - {IMAGES} == {"arrays"} for e in entries
+    ):
         raise SaveError(f'{file}: "agents" must list objects with "arrays"')
     seats, players = seats_of(file, found, len(entries)), found.get(PLAYERS, ())
     every = parts_of_agents(folder / FILES.arrays, [entry["arrays"] for entry in entries], WEIGHTS_ONLY)
-    return file, every, seats, players
+    states = [
+        AgentState({IMAGES: e[IMAGES]} if IMAGES in e else {}, own) for e, own in zip(entries, every, strict=True)
+    ]
+    return file, states, seats, players
 
 
 def _chosen(file: Path, player: Any, seats: Sequence[int], players: Sequence[str]) -> int:

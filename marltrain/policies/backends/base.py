@@ -146,7 +146,7 @@ class StackedNetwork(Network, Protocol):
 
     def in_numpy(self) -> Forward | None:
         """See `Network`; None for images and on a GPU, which the framework computes."""
-        return self._forward_in_numpy if self.on_cpu and not self.plan.image_orders else None
+        return self._forward_in_numpy if self.on_cpu and not self.plan.images else None
 
     def _forward_in_numpy(self, *inputs: Any, row: int | None = None) -> list[Array]:
         weights = self.numpy_weights()

@@ -179,7 +179,7 @@ class PolicyFunction:
             **({VECTOR: vectors[0] if len(vectors) == 1 else ops.concat(vectors, -1)} if vectors else {}),
             **images,
         }
-        first = arrays[VECTOR] if vectors else ops.scaled_image(ops.flatten(next(iter(images.values()))))
+        first = arrays[VECTOR] if vectors else ops.flag(ops.flatten(next(iter(images.values()))))
         zero = ops.zeros_like(first[..., :1])
         if self._statistics is not None:
             arrays[VECTOR] = self._normalised(ops, arrays[VECTOR], self._statistics)

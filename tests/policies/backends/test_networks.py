@@ -12,7 +12,7 @@ from torch import nn
 
 from marltrain.errors import SaveError
 from marltrain.layout import Layout
-from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition
+from marltrain.policies.networks import CNN, GRU, MLP, Head, NetworkDefinition
 from marltrain.random import generator
 from tests.policies.backends.both import BOTH, TENSORFLOW, network, on_both
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs
@@ -55,7 +55,52 @@ IMAGES = [
         lambda x: torch.cat([frame.permute(0, 3, 1, 2) for frame in x.unbind(1)], 1),
         id="frames of colour",
     ),
+    pytest.param(
+        spaces.Box(0, 255, (2, 3, 9, 8), np.uint8), 2, lambda x: x.flatten(1, 2), id="frames, channels first"
+    ),
+    pytest.param(spaces.Box(0, 255, (8, 8, 9), np.uint8), 1, lambda x: x.permute(0, 3, 1, 2), id="more planes"),
 ]  # fmt: skip
+BOARDS = [
+    spaces.Box(0, 2, (5, 4), np.uint8),
+    spaces.Box(3, 203, (5, 4, 3), np.uint8),
+    spaces.Box(np.zeros((5, 4, 3), np.uint8), np.tile(np.array([1, 0, 9], np.uint8), (5, 4, 1)), dtype=np.uint8),
+    spaces.Box(np.ones((5, 4), np.uint8), np.arange(1, 21, dtype=np.uint8).reshape(5, 4), dtype=np.uint8),
+]
+
+
+@on_both
+@pytest.mark.parametrize("space", BOARDS, ids=str)
+def test_images_are_scaled_by_their_bounds(backend, space):
+    """The lowest value becomes 0 and the highest 1; a value that cannot change becomes 0."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    obs = RNG.integers(space.low, space.high.astype(int) + 1, (2, 3, *space.shape)).astype(np.uint8)
+    obs[:, 0], obs[:, 1] = space.low, space.high
+    seen = (obs - low) / np.where(high == low, 1, high - low)
+    assert (seen[:, 0] == 0).all()
+    assert (seen[:, 1] == (high > low)).all()
+    flat = network(backend, MLP(hidden=()), Layout(space), HEAD)
+    (out,) = outputs(backend, flat, obs)
+    for k in range(2):
+        w = flat.arrays(k)
+        np.testing.assert_allclose(out[k], seen[k].reshape(3, -1) @ w["head0.weight"] + w["head0.bias"], atol=1e-5)
+    wide = space.shape if len(space.shape) == 3 else (*space.shape, 1)
+    net = network(backend, CNN(hidden=(), filters=((2, 2, 1),)), Layout(space), HEAD)
+    (out,) = outputs(backend, net, obs)
+    for k in range(2):
+        w = torch_weights(net, k)
+        x = torch.from_numpy(seen[k].reshape(3, *wide)).float().permute(0, 3, 1, 2)
+        x = torch.relu(nn.functional.conv2d(x, w["image.conv0.weight"], w["image.conv0.bias"]))
+        np.testing.assert_allclose(out[k], x.flatten(1) @ w["head0.weight"] + w["head0.bias"], atol=1e-5)
+
+
+@on_both
+@pytest.mark.parametrize(("channels", "axes"), [("first", (4, 5, 6)), ("last", (6, 4, 5))])
+@pytest.mark.parametrize("make", [CNN, GRU])
+def test_a_user_may_say_where_the_channels_are(backend, channels, axes, make):
+    spec = make(hidden=(3,), filters=((2, 2, 1),), channels=channels)
+    net = network(backend, spec, Layout(spaces.Box(0, 255, (4, 5, 6), np.uint8)), HEAD, 1)
+    assert net.arrays(0)["image.conv0.weight"].shape == (2, axes[0], 2, 2)
+    assert net.arrays(0)["hidden0.weight"].shape == (2 * (axes[1] - 1) * (axes[2] - 1), 3)
 
 
 @on_both

@@ -210,16 +210,23 @@ def test_one_hot_vectors_and_constant_numbers():
 @on_both
 def test_pixels_are_scaled(backend):
     pixels = np.array([[[0, 51, 255]]], np.uint8)
-    scaled = backend.numpy(backend.ops.scaled_image(backend.tensor(pixels)))
+    scaled = backend.numpy(backend.ops.scaled_image(backend.tensor(pixels), 0.0, 255.0))
     assert scaled.dtype == np.float32
     assert scaled.tolist() == [[[0.0, pytest.approx(0.2), 1.0]]]
+    scaled = backend.numpy(backend.ops.scaled_image(backend.tensor(pixels), 1.0, 50.0))
+    assert scaled.tolist() == [[[pytest.approx(-0.02), 1.0, pytest.approx(5.08)]]]
+    low, span = np.array([0, 1, 5], np.float32), np.array([1, 100, 1000], np.float32)
+    scaled = backend.numpy(backend.ops.scaled_image(backend.tensor(pixels), low, span))
+    assert scaled.dtype == np.float32
+    assert scaled.tolist() == [[[0.0, 0.5, 0.25]]]
 
 
 ORDERS = {
     "none": ((2, 3, 4, 5), lambda x: x[:, :, None]),
     "first": ((2, 3, 2, 4, 5), lambda x: x),
     "last": ((2, 3, 4, 5, 2), lambda x: np.moveaxis(x, -1, 2)),
-    "stacked": ((2, 3, 4, 5, 6, 2), lambda x: np.moveaxis(x, -1, 3).reshape(2, 3, 8, 5, 6)),
+    "frames, last": ((2, 3, 4, 5, 6, 2), lambda x: np.moveaxis(x, -1, 3).reshape(2, 3, 8, 5, 6)),
+    "frames, first": ((2, 3, 4, 2, 5, 6), lambda x: x.reshape(2, 3, 8, 5, 6)),
 }
 
 

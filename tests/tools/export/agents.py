@@ -22,6 +22,8 @@ MIXED = spaces.Dict(
         "wheels": spaces.Box(-1, 1, (2, 2), np.float32),
     }
 )
+BOARD = spaces.Box(np.zeros((6, 6, 9), np.uint8), np.tile(np.arange(9, dtype=np.uint8), (6, 6, 1)), dtype=np.uint8)
+"""Nine planes of 6 x 6 with bounds of their own, the first of which is constant."""
 FOUR, WHEELS = spaces.Discrete(4, start=2), spaces.MultiDiscrete([2, 3], start=[1, 5])
 ARM = spaces.Box(np.array([[-1, -3]], np.float32), np.array([[2, 5]], np.float32))
 NETWORK, RECURRENT = mt.MLP((8, 6)), mt.GRU((8,), units=6)
@@ -65,6 +67,7 @@ CASES: dict[str, Make] = {
     "dqn, noisy": lambda **k: mt.DQN(FLAT, FOUR, seed=1, network=NETWORK, noisy=0.5, **k),
     "dqn, lstm": lambda **k: mt.DQN(FLAT, FOUR, seed=1, network=mt.LSTM((8,), units=5), **k),
     "dqn, images": lambda **k: mt.DQN(MIXED["view"], FOUR, seed=1, network=CONVOLUTIONS, **k),
+    "ppo, board": lambda **k: mt.PPO(BOARD, FOUR, seed=1, network=CONVOLUTIONS, **k),
     "c51": lambda **k: mt.C51(FLAT, FOUR, seed=1, network=NETWORK, **k),
     "sac": lambda **k: mt.SAC(FLAT, ARM, seed=1, network=NETWORK, **k),
     "sac, discrete": lambda **k: mt.SAC(MASKED, FOUR, seed=1, network=NETWORK, **k),

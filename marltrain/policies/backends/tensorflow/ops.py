@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow import Tensor
@@ -112,22 +113,34 @@ def tensor_like(x: Tensor, values: Sequence[float]) -> Tensor:
     return tf.constant(values, x.dtype)
 
 
-def scaled_image(x: Tensor) -> Tensor:
-    """Convert uint8 pixels to float32 in [0, 1]."""
-    return tf.cast(x, tf.float32) / 255.0
+def scaled_image(x: Tensor, low: Any, span: Any) -> Tensor:
+    """Convert uint8 pixels [K, B, ...] to float32: (x - low) / span.
+
+    low, span: numbers, or numpy arrays that are broadcast to the axes of an image.
+    """
+    x = tf.cast(x, tf.float32)
+    if isinstance(span, float):
+        return x / span if low == 0 else (x - low) / span
+    return (x - tf.constant(low)) / tf.constant(span)
 
 
 def channels_first(x: Tensor, order: str) -> Tensor:
-    """Convert images to [K, B, C, H, W]; order: position of the channels ("none", "first", "last", "stacked")."""
+    """Convert images to [K, B, C, H, W]; order: of their axes, see `images.image_axes`."""
     if order == "none":
         return x[:, :, tf.newaxis]
     if order == "last":
         return tf.transpose(x, [0, 1, 4, 2, 3])
-    if order == "stacked":  # [K, B, frames, H, W, C]
-        first = tf.transpose(x, [0, 1, 2, 5, 3, 4])
-        frames, channels, height, width = first.shape[2:]
-        return tf.reshape(first, [x.shape[0], -1, frames * channels, height, width])
+    if order == "frames, last":  # [K, B, frames, H, W, C]
+        return _joined_frames(tf.transpose(x, [0, 1, 2, 5, 3, 4]))
+    if order == "frames, first":
+        return _joined_frames(x)
     return x
+
+
+def _joined_frames(x: Tensor) -> Tensor:
+    """Put the channels of all frames on one axis: [K, B, frames, C, H, W] -> [K, B, frames * C, H, W]."""
+    frames, channels, height, width = x.shape[2:]
+    return tf.reshape(x, [x.shape[0], -1, frames * channels, height, width])
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:

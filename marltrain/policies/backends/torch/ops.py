@@ -182,19 +182,27 @@ def tensor_like(x: Tensor, values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=x.dtype, device=x.device)
 
 
-def scaled_image(x: Tensor) -> Tensor:
-    """Convert uint8 pixels to float32 in [0, 1]."""
-    return x.to(torch.float32) / 255.0
+def scaled_image(x: Tensor, low: Any, span: Any) -> Tensor:
+    """Convert uint8 pixels [K, B, ...] to float32: (x - low) / span.
+
+    low, span: numbers, or numpy arrays that are broadcast to the axes of an image.
+    """
+    x = x.to(torch.float32)
+    if isinstance(span, float):
+        return x / span if low == 0 else (x - low) / span
+    return (x - torch.as_tensor(low, device=x.device)) / torch.as_tensor(span, device=x.device)
 
 
 def channels_first(x: Tensor, order: str) -> Tensor:
-    """Convert images to [K, B, C, H, W]; order: position of the channels ("none", "first", "last", "stacked")."""
+    """Convert images to [K, B, C, H, W]; order: of their axes, see `images.image_axes`."""
     if order == "none":
         return x.unsqueeze(2)
     if order == "last":
         return x.movedim(-1, 2)
-    if order == "stacked":  # [K, B, frames, H, W, C]
+    if order == "frames, last":  # [K, B, frames, H, W, C]
         return x.movedim(-1, 3).flatten(2, 3)
+    if order == "frames, first":  # [K, B, frames, C, H, W]
+        return x.flatten(2, 3)
     return x
 
 
