@@ -46,6 +46,7 @@ _HOME = {
     "ExportedPolicy": "marltrain.tools.export.loading",
     "FindResult": "marltrain.tools.finding.find",
     "Film": "marltrain.tools.film",
+    "Flatten": "marltrain.envs",
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
@@ -171,6 +172,7 @@ if TYPE_CHECKING:
     from marltrain.config import Range as Range, setting as setting
     from marltrain.envs import (
         DummyVectorEnv as DummyVectorEnv,
+        Flatten as Flatten,
         FrameStack as FrameStack,
         RayVectorEnv as RayVectorEnv,
         SubprocVectorEnv as SubprocVectorEnv,

@@ -4,6 +4,7 @@
 whether an environment follows the contract. This package contains no policies and imports no learning framework.
 """
 
+from marltrain.envs.flatten import Flatten
 from marltrain.envs.frame_stack import FrameStack
 from marltrain.envs.make import make_vector
 from marltrain.envs.python.check_env import Report, check_env
@@ -15,6 +16,7 @@ from marltrain.envs.workers.subproc import SubprocVectorEnv
 
 __all__ = [
     "DummyVectorEnv",
+    "Flatten",
     "FrameStack",
     "RayVectorEnv",
     "Report",

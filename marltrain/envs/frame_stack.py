@@ -19,6 +19,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
+from marltrain.envs.flat import Flat
 from marltrain.envs.layers import layers
 from marltrain.envs.python.last import has_own_last
 from marltrain.envs.registry import Modifier, Source, api_of, resolve
@@ -40,7 +41,7 @@ def frames_of(env: Any) -> int:
         if isinstance(layer, FrameStackObservation):
             repeats_first = layer.padding_type == "reset"
             return layer.stack_size if repeats_first and layer.observation_space == env.observation_space else 1
-        if isinstance(layer, gymnasium.ObservationWrapper):
+        if isinstance(layer, gymnasium.ObservationWrapper | Flat):
             return 1  # it may change a stack below to something else
     return 1
 
@@ -62,10 +63,13 @@ class FrameStack(Modifier):
         self.num_frames = num_frames
 
     def source(self, env_args: Mapping[str, Any]) -> Source:
-        """Return the Source of the stacked environment; `env_args` are arguments of the inner environment."""
+        """Return the Source of the stacked environment; `env_args` are arguments of the inner environment.
+
+        A native game is played as single objects.
+        """
         inner = resolve(self.env, env_args)
         build = functools.partial(_build_stacked, inner.build, self.num_frames)
-        return dataclasses.replace(inner, name=f"{inner.name} ({self.num_frames} frames)", build=build)
+        return dataclasses.replace(inner, name=f"{inner.name} ({self.num_frames} frames)", build=build, game=None)
 
 
 def _build_stacked(build: Callable[..., Any], num_frames: int, **arguments: Any) -> Any:

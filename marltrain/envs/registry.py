@@ -93,7 +93,8 @@ def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
     """Return the Source of `env`: a name, a class, or a function that returns an environment.
 
     Names are, for example, "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3" or "marltrain/CartPole-v1" (see
-    `list_environments`), or "module:attribute" for any importable callable. `env_args` are the callable's arguments.
+    `list_environments`), or "module:attribute" for any importable callable, FrameStack or Flatten. `env_args` are the
+    callable's arguments.
 
     Raises ConfigError for an unknown name, for unknown arguments, and for an environment object instead of its class.
     """
@@ -271,6 +272,8 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Source:
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ConfigError(f"env: module {module_name!r} has no {attribute!r}.{did_you_mean(attribute, names)}")
     found = getattr(module, attribute)
+    if isinstance(found, Modifier):
+        return found.source(arguments)
     return _from_callable(name, found, functools.partial(_build, module_name, attribute), arguments)
 
 
