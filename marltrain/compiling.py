@@ -23,6 +23,7 @@ import numpy as np
 from numba.core.bytecode import FunctionIdentity
 
 from marltrain.errors import EnvError
+from marltrain.machine_code import FORMAT, MachineCode
 from marltrain.waiting import Compilation
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,8 +35,8 @@ LOCATORS = "NUMBA_CACHE_LOCATOR_CLASSES"
 _LIBRARIES = ("llvmlite", "math", "numba", "numpy")
 
 
-_SYMBOLS = "numbered from a random start"
-"""Part of every key: programs that were compiled without `_number_symbols` are not loaded."""
+_SYMBOLS = f"numbered from a random start, {FORMAT!r}"
+"""Part of every key: programs that were compiled without `_number_symbols`, or kept otherwise, are not loaded."""
 
 
 def _number_symbols() -> None:
@@ -109,7 +110,8 @@ def inner(function: F) -> F:
 def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
     """Return a function that is compiled at its first call, or loaded from disk.
 
-    key: hash of everything that the machine code depends on.  Raises EnvError if the cache cannot be written.
+    key: hash of everything that the machine code depends on.  A file that is damaged, or not this user's own, gives a
+    warning, and the function is compiled anew.  Raises EnvError if there is no folder for the cache.
     """
     function.__qualname__ = f"{function.__name__}_{key}"  # unique file names, since Numba may use another folder
     with _FOLDER:
@@ -117,7 +119,8 @@ def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
         before = {name: getattr(_CONFIG, name, "") for name in own}
         vars(_CONFIG).update(own)
         try:
-            made = numba.njit(error_model="numpy", nogil=True, cache=True)(function)
+            made: Any = numba.njit(error_model="numpy", nogil=True)(function)
+            made._cache = MachineCode(function, cache_folder())
         except RuntimeError as error:
             raise EnvError(
                 f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to."

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from marltrain.compiling import program
 from marltrain.layout import Array
 from marltrain.policies.normalisation import SAME
 
 
-@njit(
-    "float32[:,::1](float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], boolean[:,::1], float64[::1], "
-    "float32[:,::1])",
-    cache=True,
-)
+@program
 def _gae(
     reward: Array, discount: Array, value: Array, next_value: Array, cut: Array, lam: Array, trace: Array
 ) -> Array:
@@ -51,7 +47,7 @@ def gae(
     return advantage
 
 
-@njit("float64[:,::1](float32[:,::1], float32[:,::1], boolean[:,::1])", cache=True)
+@program
 def _returns_so_far(reward: Array, discount: Array, cut: Array) -> Array:
     agents, rows = reward.shape
     returns = np.empty((agents, rows), np.float64)
@@ -76,10 +72,7 @@ def returns_so_far(reward: Array, discount: Array, cut: Array) -> Array:
     return returns
 
 
-@njit(
-    "float32[:,::1](float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], float32[:,::1], boolean[:,::1])",
-    cache=True,
-)
+@program
 def _retrace(reward: Array, discount: Array, q: Array, next_value: Array, trace: Array, cut: Array) -> Array:
     agents, rows = reward.shape
     target = np.empty((agents, rows), np.float32)
