@@ -166,7 +166,7 @@ def test_types_whose_files_two_processes_have_mixed_up(cache):
 def test_an_index_of_another_source_is_not_used(cache):
     hits()
     index = file_of(cache, "nbi")
-    version, names = pickle.loads(index.read_bytes()[len(FORMAT) + SIZE :])
+    version, names = machine_code._values(index)
     index.write_bytes(with_checksum(dumps(((version[0], b"another"), names))))
     assert [hits(), hits()] == [0, 1]
 

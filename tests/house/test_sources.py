@@ -27,6 +27,9 @@ READ_THEIR_PARENT = {
 READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch", "numpy.lib.format"}
 
 
+READ_THEIR_OWN = {"marltrain/machine_code.py"}  # with a checksum, written by this user, and by nobody else
+
+
 def unsafe(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     """Yield calls that could execute code from a file: unpickling, eval, exec."""
     for node in ast.walk(tree):
@@ -107,6 +110,7 @@ def test_no_file_is_read_by_executing_it() -> None:
         for path in python_files(*CODE)
         for node, what in unsafe(parsed(path))
         if not (what == "cloudpickle.loads" and place(path) in READ_THEIR_PARENT)
+        and not (what == "pickle.loads" and place(path) in READ_THEIR_OWN)
     ]
     assert not found, found
 
