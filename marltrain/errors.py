@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import logging
 import os
 import sys
 import traceback as tracebacks
@@ -58,7 +59,11 @@ _SKIPPED = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
 
 
 class MarlTrainError(Exception):
-    """Base class of all exceptions that marltrain raises deliberately."""
+    """Base class of all exceptions that marltrain raises deliberately; their texts are `printable`."""
+
+    def __str__(self) -> str:
+        """Return the message without characters on which a terminal acts."""
+        return printable(super().__str__())
 
 
 class SpecError(MarlTrainError, ValueError):
@@ -89,10 +94,38 @@ class SaveError(MarlTrainError, RuntimeError):
     """A file that cannot be written, or a saved file that is missing, damaged or of another kind."""
 
 
+def printable(text: str, keep: str = "\n\t") -> str:
+    """Return a text that acts on no terminal: characters that are not printable are written as `repr` writes them.
+
+    Names come from other people's environments, files and folders. A terminal obeys ESC and other control characters,
+    and characters of direction change the order of what is read.
+    keep: characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+def in_line(name: Any) -> str:
+    """Return a name as `printable` text of one line."""
+    return printable(str(name), keep="")
+
+
+class _Printable(logging.Filter):
+    """Makes the messages of marltrain's logger `printable`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = printable(record.getMessage()), None
+        return True
+
+
+logging.getLogger("marltrain").addFilter(_Printable())
+
+
 def shown(value: Any) -> str:
     """Return the repr of a value for a message: in one line, shortened, and without raising an exception."""
     try:
-        text = " ".join(repr(value).split())
+        text = printable(" ".join(repr(value).split()))
     except Exception:  # a custom __repr__, or an integer with more digits than Python prints
         text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({type(value).__name__})"
@@ -103,7 +136,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_SKIPPED):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(printable(message), stacklevel=level)
 
 
 def raised_by(work: Callable[[], Any]) -> BaseException | None:
@@ -137,11 +170,14 @@ def traceback_of(error: BaseException) -> str:
 
 
 def clean(text: str, longest: int = LONGEST_TEXT) -> str:
-    """Return a text that any file can hold: lone surrogates become "?", the middle of a long text is left out."""
+    """Return a text that any file can hold and any terminal can show, without the middle of a long text.
+
+    Lone surrogates become "?", other characters are those of `printable`.
+    """
     if len(text) > longest:
         half = longest // 2 - 25
         text = f"{text[:half]} ... {len(text) - 2 * half:,} characters left out ... {text[-half:]}"
-    return text.encode(errors="replace").decode()
+    return printable(text.encode(errors="replace").decode())
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

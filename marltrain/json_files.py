@@ -31,7 +31,7 @@ def write_json(path: str | Path, value: Any) -> None:
     """
     try:
         data = (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
-        _check_shape(value)
+        check_shape(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise SaveError(f"{path}: cannot be written as JSON: {error}") from error
     if len(data) > JSON_LIMIT:
@@ -63,7 +63,7 @@ def parse_json(data: bytes) -> Any:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels") from error
-    _check_shape(value)
+    check_shape(value)
     if _HALF_PAIR.search(data):
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     return value
@@ -112,7 +112,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _check_shape(value: Any) -> None:
+def check_shape(value: Any) -> None:
     """Raise ValueError for values nested too deeply, or with keys that are not text, which JSON would change."""
     deepest, level = 0, [value]
     while level := [outer for outer in level if isinstance(outer, dict | list | tuple)]:

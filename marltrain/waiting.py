@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from marltrain.errors import printable
+
 TOLD_AFTER = 1.0
 """Seconds after which a compilation is announced; loading from the disk cache is faster."""
 _LISTENERS: list[Callable[[str], None]] = []
@@ -62,4 +64,4 @@ def compiling(what: str) -> Iterator[None]:
 def tell(line: str) -> None:
     """Send a notice to the listeners."""
     for listener in list(_LISTENERS):
-        listener(line)
+        listener(printable(line))

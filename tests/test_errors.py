@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import logging
 from pathlib import Path
 from types import FunctionType
 
@@ -15,10 +17,15 @@ from marltrain.errors import (
     ALSO_CALLED,
     LONGEST,
     LONGEST_TEXT,
+    ConfigError,
+    EnvError,
+    SaveError,
     clean,
     did_you_mean,
     error_text,
+    in_line,
     nearest,
+    printable,
     shown,
     text_of,
     traceback_of,
@@ -119,3 +126,38 @@ def test_an_error_that_cannot_be_shown_is_told_by_its_type():
     odd = SyntaxError("bad", ("file", 1, 1, "text"))
     odd.text = odd.offset = 3  # type: ignore[assignment]
     assert traceback_of(odd) == "SyntaxError: (an error whose traceback cannot be shown)"
+
+
+UNSEEN = {"\x1b[2J": "\\x1b[2J", "\r": "\\r", "\x9b": "\\x9b", "\x07": "\\x07", "\u202e": "\\u202e",
+          "\ud800": "\\ud800", "\u2028": "\\u2028", "\x7f": "\\x7f", "\0": "\\x00", "\x08": "\\x08"}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNSEEN)
+def test_no_message_acts_on_a_terminal(text, caplog):
+    named = f"player {text}!"
+    written = f"player {UNSEEN[text]}!"
+    assert printable(named) == in_line(named) == written
+    for kind in (ConfigError, EnvError, SaveError):
+        assert str(kind(named)) == written
+        assert copy.copy(kind(named)).args == (named,)  # as through a pickle
+    assert error_text(OSError(named)) == f"OSError: player {'?' if text == chr(0xD800) else UNSEEN[text]}!"
+    with pytest.warns(UserWarning) as told:
+        warn(named)
+    assert str(told[0].message) == written
+    logging.getLogger("marltrain").warning("%s", named)
+    assert caplog.messages == [written]
+
+
+def test_lines_stay_in_messages_and_not_in_names():
+    assert printable("a\n\tb") == "a\n\tb"
+    assert in_line("a\n\tb") == "a\\n\\tb"
+    assert printable("שלום, é 😀") == "שלום, é 😀"
+    assert str(ConfigError()) == "" and str(ConfigError(3)) == "3"
+
+
+def test_a_repr_acts_on_no_terminal():
+    class Loud:
+        def __repr__(self):
+            return "\x1b[2J"
+
+    assert shown(Loud()) == "\\x1b[2J"

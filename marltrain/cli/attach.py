@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from marltrain.cli.options import Parser, integer
+from marltrain.cli.output import say
 from marltrain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def attach(options: dict[str, Any]) -> None:
         raise ConfigError("attach: --every and --once have no meaning with --test and --stop")
     with attach_to(options.pop("name"), **options) as handle:
         if episodes is not None:
-            print(handle.test(episodes))
+            say(handle.test(episodes))
         if stop:
             _stop(handle)
         if not stop and episodes is None:
@@ -59,18 +60,18 @@ def status(options: dict[str, Any]) -> None:
     runs, silent = listed_runs(options.get("address"), ANSWERED)
     width = max((len(run.name) for run in runs), default=0)
     for run in runs:
-        print(f"{run.name:<{width}}  {_line(run)}")
+        say(f"{run.name:<{width}}  {_line(run)}")
     for name in silent:
-        print(f"{name}: no answer within {ANSWERED:g} s")
+        say(f"{name}: no answer within {ANSWERED:g} s")
     if not runs and not silent:
-        print("no named run goes on in the Ray cluster")
+        say("no named run goes on in the Ray cluster")
 
 
 def _stop(handle: JobHandle) -> None:
     handle.stop()
-    print("the run has taken the request")
+    say("the run has taken the request")
     last = handle.wait()
-    print(f"ended by {last.stop_reason} at {last.env_steps:,} env steps")
+    say(f"ended by {last.stop_reason} at {last.env_steps:,} env steps")
 
 
 def _line(run: RunProgress) -> str:

@@ -18,6 +18,7 @@ from marltrain.cli.evaluate import add_eval_arguments, run_eval
 from marltrain.cli.export import add_export_arguments, export
 from marltrain.cli.find import add_find_arguments, find
 from marltrain.cli.options import Parser
+from marltrain.cli.output import say
 from marltrain.cli.plot import add_plot_arguments, plot
 from marltrain.cli.replay import add_replay_arguments, replay
 from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
@@ -54,7 +55,7 @@ def _completion(options: dict[str, Any]) -> None:
         parser = Parser(name, command.summary)
         command.add_arguments(parser)
         found[name] = [option for action in parser._actions for option in action.option_strings]
-    print(script(options["shell"], found), end="")
+    say(script(options["shell"], found), end="")
 
 
 COMMANDS = {
@@ -93,10 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return BROKEN_PIPE
     except MarlTrainError as error:
-        print(f"marltrain: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        say(f"marltrain: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     except KeyboardInterrupt:
-        print("marltrain: interrupted", file=sys.stderr)
+        say("marltrain: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -104,9 +105,9 @@ def _run(arguments: Sequence[str]) -> int:
     """Run a command; return its exit code: 0, or 130 for an interrupted run."""
     name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if name in ("-h", "--help"):
-        print(_overview())
+        say(_overview())
     elif name == "--version":
-        print(f"marltrain {__version__}")
+        say(f"marltrain {__version__}")
     elif name not in COMMANDS:
         raise ConfigError(f"no command is called {name!r}.{did_you_mean(name, COMMANDS)}"
                           f" There are {', '.join(COMMANDS)}")  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marltrain.cli.options import Parser, integer, pop_given
+from marltrain.cli.output import say
 from marltrain.errors import ConfigError
 from marltrain.files import made_folder, path_of
 
@@ -37,9 +38,9 @@ def compare(options: dict[str, Any]) -> None:
     given = pop_given(options, "metric", "score", "resamples")
     made_folder(path_of(out, "--out").parent, "--out")
     compared = compare_runs(_groups(named) if named else runs, ranges=ranges, **given)
-    print(f"{as_text(compared)}\n")
+    say(f"{as_text(compared)}\n")
     write_report(compared, out)
-    print(out)
+    say(out)
 
 
 def _groups(texts: Sequence[str]) -> dict[str, list[str]]:

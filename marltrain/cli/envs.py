@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from marltrain.cli.options import Parser
+from marltrain.cli.output import say
 from marltrain.errors import ConfigError, did_you_mean
 
 
@@ -23,4 +24,4 @@ def envs(options: dict[str, Any]) -> None:
     if not found:
         words = {word for name in names for word in re.split(r"[/_-]", name)}
         raise ConfigError(f"no environment's name contains {wanted!r}.{did_you_mean(wanted, words)}")
-    print("\n".join(found))
+    say("\n".join(found))

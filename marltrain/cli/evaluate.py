@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from marltrain.cli.agents import add_loading_arguments, loading_arguments
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none
+from marltrain.cli.output import say
 from marltrain.errors import ConfigError
 from marltrain.files import made_folder
 from marltrain.tools.run_files.values import parse_value
@@ -58,10 +58,10 @@ def run_eval(options: dict[str, Any]) -> None:
     if out is not None:
         made_folder(out, "--out")
     found = evaluate(run, grid=grid, env_args=env_args, **loading_arguments(options), **options)
-    print(as_text(found))
+    say(as_text(found))
     if out is not None:
         write_evaluation(found, out)
-        print(f"\n{out}")
+        say(f"\n{out}")
 
 
 def _opponents(texts: Sequence[str]) -> dict[str, str]:
@@ -91,7 +91,8 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
         if name in grid:
             raise ConfigError(f"--grid names {name!r} twice")
         try:
-            grid[name] = list(ast.literal_eval(f"[{values}]"))
-        except (ValueError, SyntaxError):
-            grid[name] = [parse_value(value) for value in values.split(",")]
+            whole = parse_value(f"[{values}]")
+            grid[name] = whole if isinstance(whole, list) else [parse_value(value) for value in values.split(",")]
+        except ConfigError as error:
+            raise ConfigError(f"--grid {name}: {error}") from error
     return grid

@@ -7,6 +7,7 @@ from typing import Any
 
 from marltrain.cli.agents import add_loading_arguments
 from marltrain.cli.options import Parser, integer
+from marltrain.cli.output import say
 from marltrain.cli.runs import opened_run
 from marltrain.errors import ConfigError, did_you_mean
 
@@ -52,7 +53,7 @@ def export(options: dict[str, Any]) -> None:
         if name in asked or (not asked and isinstance(inner, LearningAgent)):
             seats.setdefault(id(agent), []).append(seat)
         elif not asked:
-            print(f"{name}: left out, a {type(inner).__name__} has no network to export")
+            say(f"{name}: left out, a {type(inner).__name__} has no network to export")
     if not seats:
         raise ConfigError(f"export: no agent of {folder} has a network to export")
     suffix = SUFFIXES.get(options.get("format", "onnx"), "")
@@ -63,4 +64,4 @@ def export(options: dict[str, Any]) -> None:
             run.agents[own[0]], path, legal=spec.players[own[0]].masked, players=players, env=run.env,
             env_args=run.env_args, **options,
         )  # fmt: skip
-        print(f"{path} ({', '.join(players)}): {checked}")
+        say(f"{path} ({', '.join(players)}): {checked}")

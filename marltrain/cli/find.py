@@ -7,8 +7,10 @@ from typing import Any
 
 from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.options import Parser, add_fields, add_working_folder, integer, key_values, pop_given
+from marltrain.cli.output import say
 from marltrain.errors import ConfigError, did_you_mean
 from marltrain.files import made_folder, path_of
+from marltrain.tools.csv_cells import write_csv
 
 WHAT = ("learning_rate", "optimizer", "agent")
 BY_THE_TOOL = ("episodes_per_train", "steps_per_train", "updates_per_train", "seed", "progress", "vector",
@@ -77,10 +79,10 @@ def find(options: dict[str, Any]) -> None:
         algo, hyper = algorithms_and_settings(algos, settings)
         compare: Any = find_learning_rate if what == "learning_rate" else find_optimizer
         result = compare(algo, env, **rates, **optimizers, **common, trainer=options, **hyper)
-    print(result)
+    say(result)
     for row in result.errors.itertuples():
-        print(f"{row.candidate}, seed {row.seed}: {row.error}")
-    print(f"  {result.plot(out)}")
+        say(f"{row.candidate}, seed {row.seed}: {row.error}")
     if curves is not None:
-        result.curves.to_csv(curves, index=False)
-        print(f"  {curves}")
+        write_csv(result.curves, curves)
+        say(f"  {curves}")
+    say(f"  {result.plot(out)}")

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from marltrain.cli.options import Parser, integer
+from marltrain.cli.output import say
 
 
 def add_plot_arguments(parser: Parser) -> None:
@@ -23,4 +24,4 @@ def plot(options: dict[str, Any]) -> None:
     """Draw the learning curves and print the path of the picture."""
     from marltrain.trainer.reporting.plots import plot_runs
 
-    print(plot_runs(options.pop("runs"), **options))
+    say(plot_runs(options.pop("runs"), **options))

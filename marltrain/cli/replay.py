@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from marltrain.cli.options import Parser, add_working_folder, integer
+from marltrain.cli.output import say
 
 
 def add_replay_arguments(parser: Parser) -> None:
@@ -24,4 +25,4 @@ def replay(options: dict[str, Any]) -> None:
     if "env" in options:
         add_working_folder(options["env"])
     returns = replay_episode(options.pop("folder"), **options)
-    print(f"returns {', '.join(f'{value:.4g}' for value in returns)}")
+    say(f"returns {', '.join(f'{value:.4g}' for value in returns)}")

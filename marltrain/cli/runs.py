@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from marltrain.cli.agents import add_loading_arguments, loading_arguments
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
+from marltrain.cli.output import say
 from marltrain.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def play(options: dict[str, Any]) -> None:
     returns = play_episodes(run.env, run.agents, env_args=run.env_args, greedy=greedy, seed=run.seed, keys=keys,
                             **options)  # fmt: skip
     for episode, row in enumerate(returns):
-        print(f"episode {episode}: returns {', '.join(f'{value:.4g}' for value in row)}")
-    print(f"seed {run.seed}" + (f", filmed to {options['out']}" if "out" in options else "")
+        say(f"episode {episode}: returns {', '.join(f'{value:.4g}' for value in row)}")
+    say(f"seed {run.seed}" + (f", filmed to {options['out']}" if "out" in options else "")
           + (f", pictures in {options['frames']}" if "frames" in options else ""))  # fmt: skip
 
 
@@ -110,18 +111,18 @@ def opened_run(options: dict[str, Any]) -> SavedRun:
     folder, asked = options.pop("run"), options.pop("agents", None)
     run = open_run(folder, env=options.pop("env", None), agents=asked, **loading_arguments(options))
     if asked is None and run.chosen == "last":
-        print(f"{folder} holds no best agents, since no test was played: these are the last, {Path(folder) / 'last'}")
+        say(f"{folder} holds no best agents, since no test was played: these are the last, {Path(folder) / 'last'}")
     return run
 
 
 def _print_test(result: TestResult, seed: int) -> None:
     low, high = result.interval
     cut = f", {result.num_unfinished:,} of them cut" if result.num_unfinished else ""
-    print(f"mean return {result.mean:.4g} (95 % interval {low:.4g} to {high:.4g}), {len(result.lengths):,} episodes "
+    say(f"mean return {result.mean:.4g} (95 % interval {low:.4g} to {high:.4g}), {len(result.lengths):,} episodes "
           f"of {result.lengths.mean():.1f} env steps{cut}, seed {seed}")  # fmt: skip
     width = max(len("player"), *map(len, result.names))
     counts = [] if result.wins is None or result.losses is None else [result.wins, result.losses]
-    print(f"{'player':<{width}}  {'return':>9}" + (f"  {'won':>7}  {'lost':>7}" if counts else ""))
+    say(f"{'player':<{width}}  {'return':>9}" + (f"  {'won':>7}  {'lost':>7}" if counts else ""))
     for p, name in enumerate(result.names):
         shares = "".join(f"  {count[p] / len(result.lengths):>7.1%}" for count in counts)
-        print(f"{name:<{width}}  {result.returns[:, p].mean():>9.4g}{shares}")
+        say(f"{name:<{width}}  {result.returns[:, p].mean():>9.4g}{shares}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from marltrain.cli.agents import settings_table
 from marltrain.cli.options import Parser
+from marltrain.cli.output import say
 
 
 def add_settings_arguments(parser: Parser) -> None:
@@ -15,4 +16,4 @@ def add_settings_arguments(parser: Parser) -> None:
 
 def settings(options: dict[str, Any]) -> None:
     """Print the settings of an algorithm, one in each line."""
-    print(settings_table(options["algo"]))
+    say(settings_table(options["algo"]))

@@ -12,6 +12,7 @@ from typing import Any
 from marltrain.cli.agents import VALUES, settings_of_agents, supply_options
 from marltrain.cli.callbacks import add_callback_arguments
 from marltrain.cli.options import Parser, add_fields
+from marltrain.cli.output import say
 from marltrain.cli.run_plan import pop_plan
 from marltrain.errors import ConfigError
 
@@ -59,7 +60,7 @@ def train(options: dict[str, Any]) -> Path | None:
     plan = pop_plan(options)
     made = plan.make()
     if printing:
-        print(to_toml(made.completed()), end="")
+        say(to_toml(made.completed()), end="")
         return None
     result = made.train(**resuming)
     folder = Path(result["run_dir"])
@@ -84,21 +85,21 @@ def _print_result(result: Mapping[str, Any], env: str, folder: Path, *, supply: 
     from marltrain.envs.registry import imports_only_known
 
     tests = result["history"]
-    print(
+    say(
         f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
         f"{result['num_gradient_steps']:,} gradient steps in {result['training_time']:.1f} s; "
         f"ended by {result['stop_reason']}"
     )
     if len(tests):
         first, best, last = tests["metric"].iloc[0], tests["metric"][tests["best"]].iloc[-1], tests["metric"].iloc[-1]
-        print(f"metric: {first:.4g} at first, {best:.4g} at best, {last:.4g} at last")
+        say(f"metric: {first:.4g} at first, {best:.4g} at best, {last:.4g} at last")
     if result["num_faults"]:
-        print(f"{result['num_faults']:,} faults of environments, {result['num_dropped_steps']:,} env steps dropped")
+        say(f"{result['num_faults']:,} faults of environments, {result['num_dropped_steps']:,} env steps dropped")
     for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", "config.json"):
         if (folder / name).exists():
-            print(f"  {folder / name}")
+            say(f"  {folder / name}")
     option = ("" if imports_only_known(env) else f" --env {env}") + supply
-    print(f"next: marltrain test {folder}{option}, marltrain play {folder}{option}, marltrain plot {folder}")
+    say(f"next: marltrain test {folder}{option}, marltrain play {folder}{option}, marltrain plot {folder}")
 
 
 def print_how_to_resume(arguments: Sequence[str], folder: Path) -> None:
@@ -106,11 +107,11 @@ def print_how_to_resume(arguments: Sequence[str], folder: Path) -> None:
     from marltrain.trainer.saving.checkpoint import newest
 
     if newest(folder) is None:
-        print("interrupted: there is no checkpoint to resume from; --checkpoint STEPS writes some")
+        say("interrupted: there is no checkpoint to resume from; --checkpoint STEPS writes some")
         return
     kept = [
         word
         for before, word in pairwise(["train", *arguments])
         if before != "--run-dir" and word not in ("--run-dir", "--resume") and not word.startswith("--run-dir=")
     ]
-    print(f"resume with: {shlex.join(['marltrain', 'train', *kept, '--run-dir', str(folder), '--resume'])}")
+    say(f"resume with: {shlex.join(['marltrain', 'train', *kept, '--run-dir', str(folder), '--resume'])}")

@@ -11,8 +11,10 @@ from typing import Any
 from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.find import BY_THE_TOOL
 from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
+from marltrain.cli.output import say
 from marltrain.errors import ConfigError
 from marltrain.files import made_folder
+from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.run_files.values import parse_value
 
 STUDY, PBT = "study", "pbt"
@@ -79,7 +81,7 @@ def tune(options: dict[str, Any]) -> None:
         _study(algo, env, space, folder, study, env_args=env_args, trainer=options)
     arguments = "".join(f" --env-arg {shlex.quote(f'{key}={value}')}" for key, value in env_args.items())
     weights = f" --weights {shlex.quote(str(folder / 'best'))}" if mode == PBT else ""
-    print(
+    say(
         f"marltrain train {shlex.quote(env)} --algo {shlex.quote(algo_text)}{arguments} --settings "
         f"{shlex.quote(str(folder / 'settings.toml'))}{weights}"
     )
@@ -100,11 +102,11 @@ def _study(
     from marltrain.tools.tuning.tuning import tune as search
 
     result = search(algo, env, space, **of_both, **study)
-    print(result)
+    say(result)
     file = result.save(folder / "settings.toml")
-    result.table.to_csv(folder / "trials.csv", index=False)
+    write_csv(result.table, folder / "trials.csv")
     for path in (file, folder / "trials.csv", *result.plot(folder)):
-        print(f"  {path}")
+        say(f"  {path}")
 
 
 def _population(
@@ -123,14 +125,14 @@ def _population(
     if REPLACED in settings:
         settings["share"] = settings.pop(REPLACED)
     result = population_based_training(algo, env, space, env_args=env_args, trainer=trainer, **settings)
-    print(result)
+    say(result)
     used = PBTSettings(**settings)
     seed, of_tests = child_seed(used.seed, "fresh"), pop_given(dict(trainer), "max_test_steps", "num_test_envs")
     tester = DecentralizedTrainer(env, env_args=env_args, seed=seed, run_dir=False, progress=False, **of_tests)
     tested = tester.test(result.agents, FRESH_EPISODES)
     low, high = tested.interval
     mean = f"mean return {tested.mean:.6g} (95 %: {low:.6g} to {high:.6g})"
-    print(f"{FRESH_EPISODES} episodes on fresh seeds: {mean}")
+    say(f"{FRESH_EPISODES} episodes on fresh seeds: {mean}")
     save(folder / "best", result.agents, players=probe(resolve(env, env_args)).names)
     fixed = Space.of(algo, space, per_row=True).fixed
     file = write_settings(
@@ -139,9 +141,9 @@ def _population(
         comment=f"member {result.member} of {used.members} at the end; its settings changed in the course of training\n"
         f"{FRESH_EPISODES} episodes on fresh seeds: {mean}",
     )
-    result.table.to_csv(folder / "members.csv", index=False)
+    write_csv(result.table, folder / "members.csv")
     for path in (file, folder / "best", folder / "members.csv", result.plot(folder / "population.png")):
-        print(f"  {path}")
+        say(f"  {path}")
 
 
 def _values(given: Sequence[Sequence[str]]) -> dict[str, list[Any]]:
@@ -151,5 +153,8 @@ def _values(given: Sequence[Sequence[str]]) -> dict[str, list[Any]]:
         for name, value in key_values("--set", [first]).items():
             if name in made:
                 raise ConfigError(f"--set names {name!r} twice")
-            made[name] = [value, *map(parse_value, rest)]
+            try:
+                made[name] = [value, *map(parse_value, rest)]
+            except ConfigError as error:
+                raise ConfigError(f"--set {name}: {error}") from error
     return made

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from marltrain.errors import in_line
+
 
 def number(value: float) -> str:
     """Return a number as text, with one digit after the point for those of two or three digits before it."""
@@ -16,7 +18,11 @@ def interval(low: float, high: float) -> str:
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
-    """Return a table in aligned columns; texts: number of first columns, which are aligned to the left."""
+    """Return a table in aligned columns; texts: number of first columns, which are aligned to the left.
+
+    Cells are written in one line, see `errors.in_line`.
+    """
+    header, rows = [*map(in_line, header)], [[*map(in_line, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from marltrain.errors import error_text, raised_by
+from marltrain.trainer.reporting.figures import not_worth_a_run
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.saving.run_files import save_agents, write_table
@@ -67,9 +68,10 @@ def _close(run: Run, failed: bool) -> None:
 
 
 def _plot(run: Run) -> None:
-    from marltrain.trainer.reporting.plots import draw_run  # loads matplotlib
-
     if run.context.folder is None:
         raise RuntimeError("a run without a folder has no plot")
     path = run.context.folder.path / "metrics.png"
-    draw_run(run.history.tests, run.history.episodes, path, title=run.context.envs.spec.name)
+    with not_worth_a_run(path):
+        from marltrain.trainer.reporting.plots import draw_run  # loads matplotlib
+
+        draw_run(run.history.tests, run.history.episodes, path, title=run.context.envs.spec.name)

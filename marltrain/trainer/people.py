@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError, shown
+from marltrain.errors import ConfigError, in_line, shown
 from marltrain.layout import Array
 from marltrain.policies.agents.fixed import FunctionAgent
 
@@ -52,7 +52,7 @@ class Person(FunctionAgent):
         if console:
             if self.keys:
                 raise ConfigError("keys have a meaning only in a window; this environment prints text")
-            print(f"{self.name}: type the number of an action, {first} to {first + count - 1}, and Enter")
+            print(f"{in_line(self.name)}: type the number of an action, {first} to {first + count - 1}, and Enter")
             return
         if not self.keys and count > len(KEYS):
             raise ConfigError(f"human: {self.name} has {count} actions, and there are {len(KEYS)} keys: give keys=")
@@ -64,7 +64,7 @@ class Person(FunctionAgent):
         self._codes = self._actions_by_code()
         rest = "" if self.wait else f"; no key: the first legal action ({first})"
         listed = ", ".join(f"{key} = action {action}" for key, action in self.keys.items())
-        print(f"{self.name}: {listed}{rest}. Close the window to end", flush=True)
+        print(f"{in_line(self.name)}: {listed}{rest}. Close the window to end", flush=True)
 
     def _actions_by_code(self) -> dict[int, int]:
         """Return the action of each key by pygame's code; its names may be written in capitals or not."""

@@ -54,3 +54,21 @@ def test_every_second_test_is_filmed_and_training_stays_the_same(monkeypatch, tm
 def test_wrong_arguments_are_refused(arguments, message):
     with pytest.raises(mt.ConfigError, match=message):
         mt.Film(Canvas, **arguments)
+
+
+def test_only_the_first_film_that_fails_ends_the_run(monkeypatch):
+    """A missing render mode is known at the first test; a full disk, hours later, costs no result."""
+    film = mt.Film(Canvas, every=1, max_steps=2)
+
+    def failing(*arguments, **named):
+        raise OSError(28, "No space left on device")
+
+    class Fails(mt.Callback):
+        def on_test_end(self, moment):
+            if moment.env_steps:
+                monkeypatch.setattr("marltrain.tools.film.play", failing)
+
+    with pytest.warns(UserWarning, match=r"0000000(36|42)\.gif: the picture cannot be drawn"):
+        run(Fails(), film, steps_per_train=40)
+    with pytest.raises(OSError, match="No space left"):
+        run(mt.Film(Canvas, every=1, max_steps=2), steps_per_train=80)

@@ -15,7 +15,7 @@ from marltrain.envs.python.check_wrappers import Findings, watch
 from marltrain.envs.python.contract import Contract
 from marltrain.envs.python.probe import adapter_of, probe
 from marltrain.envs.registry import Source, resolve
-from marltrain.errors import EnvError, MarlTrainError, error_text
+from marltrain.errors import EnvError, MarlTrainError, error_text, printable
 from marltrain.layout import Array, arrays_of
 from marltrain.random import child_seed, generator
 from marltrain.spec import EnvSpec, Step, empty_actions
@@ -52,7 +52,7 @@ class Report:
         lines = [f"{self.name}: {verdict} ({self.episodes} episodes, {self.steps} env steps)"]
         lines += [f"  problem: {problem}" for problem in self.problems]
         lines += [f"  note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 def check_env(

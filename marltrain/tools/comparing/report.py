@@ -18,6 +18,8 @@ from marltrain.trainer.reporting.figures import (
     LINES,
     add_legend,
     draw_curve,
+    label,
+    labels,
     new_figure,
     png_of,
     style,
@@ -164,7 +166,7 @@ def draw_profiles(compared: Comparison) -> Figure:
     for i, (name, rows) in enumerate(compared.profiles.groupby("group", sort=False)):
         curve = Curve(*(rows[column].to_numpy(float) for column in ("threshold", "share", "low", "high")))
         color, line = _look(i)
-        draw_curve(ax, curve, str(name), color, line=line)
+        draw_curve(ax, curve, _names(compared)[str(name)], color, line=line)
     style(ax, counts=False)
     ax.set_xlabel(f"score{' (normalised)' if compared.normalised else ''}", color=INK)
     ax.set_ylabel("share of runs that score more", color=INK)
@@ -179,10 +181,12 @@ def draw_curves(compared: Comparison) -> Figure:
     for i, (name, rows) in enumerate(compared.curves.groupby("group", sort=False)):
         curve = Curve(*(rows[column].to_numpy(float) for column in ("env_steps", "iqm", "low", "high")))
         color, line = _look(i)
-        draw_curve(ax, curve, f"{name} ({len(compared.scores[str(name)])} runs)", color, line=line)
+        shown = f"{_names(compared)[str(name)]} ({len(compared.scores[str(name)])} runs)"
+        draw_curve(ax, curve, shown, color, line=line)
     style(ax)
     ax.set_xlabel("env steps", color=INK)
-    ax.set_ylabel("IQM of scores (normalised)" if compared.normalised else f"IQM of {compared.metric}", color=INK)
+    what = "scores (normalised)" if compared.normalised else label(compared.metric)
+    ax.set_ylabel(f"IQM of {what}", color=INK)
     add_legend(ax)
     return figure
 
@@ -194,9 +198,14 @@ def _rows(ax: Axes, names: Sequence[str], values: np.ndarray, colors: Sequence[s
         ax.plot([low, high], [place, place], color=color, lw=7, alpha=0.3, solid_capstyle="butt")
         ax.plot([value], [place], "o", color=color, ms=6)
     style(ax, counts=False)
-    ax.set_yticks(places, names)
+    ax.set_yticks(places, labels(names))
     ax.set_ylim(-0.6, len(names) - 0.4)
     ax.grid(visible=False, axis="y")
+
+
+def _names(compared: Comparison) -> dict[str, str]:
+    """Return the labels of the groups."""
+    return dict(zip(compared.groups, labels(compared.groups), strict=True))
 
 
 def _look(i: int) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from marltrain.errors import in_line
 from marltrain.layout import Array
 
 if TYPE_CHECKING:
@@ -39,5 +40,5 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Return the groups and the numbers of their runs in one line."""
-        counts = ", ".join(f"{name}: {len(scores)} runs" for name, scores in self.scores.items())
-        return f"Comparison({self.metric}, {counts})"
+        counts = ", ".join(f"{in_line(name)}: {len(scores)} runs" for name, scores in self.scores.items())
+        return f"Comparison({in_line(self.metric)}, {counts})"

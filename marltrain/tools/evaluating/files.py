@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from marltrain.files import path_of, replacing
+from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.evaluating.pictures import draw_matrix, draw_returns, draw_wins
 from marltrain.tools.evaluating.replays import write_replays
 from marltrain.tools.evaluating.result import EvaluationResult
-from marltrain.trainer.reporting.figures import write_figure
+from marltrain.trainer.reporting.figures import not_worth_a_run, write_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TABLE, EPISODES, MATRIX = "table", "episodes", "cross_play"
 """Names of the tables' files, without suffix."""
@@ -25,15 +31,20 @@ def write_evaluation(found: EvaluationResult, folder: str | Path) -> None:
     for optional in ("wins.png", f"{MATRIX}.csv", f"{MATRIX}.png"):
         (path / optional).unlink(missing_ok=True)
     for name, table in ((TABLE, found.table), (EPISODES, found.episodes)):
-        with replacing(path / f"{name}.csv") as beside:
-            table.to_csv(beside, index=False)
+        write_csv(table, path / f"{name}.csv")
         with replacing(path / f"{name}.parquet") as beside:
             table.to_parquet(beside, index=False)
-    write_figure(draw_returns(found), path / "returns.png")
-    if found.has_winners:
-        write_figure(draw_wins(found), path / "wins.png")
     if len(found.competitors) > 1:
-        with replacing(path / f"{MATRIX}.csv") as beside:
-            found.matrix("won" if found.has_winners else "return").to_csv(beside)
-        write_figure(draw_matrix(found), path / f"{MATRIX}.png")
+        write_csv(found.matrix("won" if found.has_winners else "return"), path / f"{MATRIX}.csv", index=True)
     write_replays(found, path)
+    _draw(draw_returns, found, path / "returns.png")
+    if found.has_winners:
+        _draw(draw_wins, found, path / "wins.png")
+    if len(found.competitors) > 1:
+        _draw(draw_matrix, found, path / f"{MATRIX}.png")
+
+
+def _draw(draw: Callable[[EvaluationResult], Figure], found: EvaluationResult, path: Path) -> None:
+    """Draw a picture; the tables are written, and stay without it."""
+    with not_worth_a_run(path):
+        write_figure(draw(found), path)

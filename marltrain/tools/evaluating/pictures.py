@@ -10,7 +10,7 @@ import numpy as np
 from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.tools.text_table import number
 from marltrain.trainer.reporting.curves import Curve
-from marltrain.trainer.reporting.figures import COLORS, INK, LINES, add_legend, draw_curve, new_figure, style
+from marltrain.trainer.reporting.figures import COLORS, INK, LINES, add_legend, draw_curve, label, new_figure, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,8 +59,8 @@ def draw_matrix(found: EvaluationResult) -> Figure:
         dark = values[i, j] - low < 0.6 * (high - low)
         text = f"{values[i, j]:.2f}" if value == "won" else number(float(values[i, j]))
         ax.text(j, i, text, ha="center", va="center", color="white" if dark else "black", fontsize=9)
-    ax.set_xticks(range(size), matrix.columns, rotation=30, ha="right")
-    ax.set_yticks(range(size), matrix.index)
+    ax.set_xticks(range(size), [*map(label, matrix.columns)], rotation=30, ha="right")
+    ax.set_yticks(range(size), [*map(label, matrix.index)])
     ax.tick_params(colors=INK, labelsize=9)
     ax.set_xlabel("against", color=INK)
     ax.set_ylabel("agent", color=INK)
@@ -86,10 +86,10 @@ def _lines(found: EvaluationResult, axis: str) -> Figure:
     for i, (_, rows) in enumerate(grouped):
         rows = rows.sort_values(axis)
         curve = Curve(*(rows[name].to_numpy(float) for name in (axis, "return", "low", "high")))
-        label = _label(found, rows.iloc[0], but=axis)
-        draw_curve(ax, curve, label, COLORS[i % len(COLORS)], line=LINES[i // len(COLORS) % len(LINES)])
+        shown = _label(found, rows.iloc[0], but=axis)
+        draw_curve(ax, curve, label(shown), COLORS[i % len(COLORS)], line=LINES[i // len(COLORS) % len(LINES)])
     style(ax, counts=False)
-    ax.set_xlabel(axis, color=INK)
+    ax.set_xlabel(label(axis), color=INK)
     ax.set_ylabel("mean return", color=INK)
     add_legend(ax)
     return figure
@@ -114,7 +114,7 @@ def _shown(table: pd.DataFrame) -> str:
 
 
 def _labels(found: EvaluationResult, table: pd.DataFrame) -> Sequence[str]:
-    return [_label(found, row) for _, row in table.iterrows()]
+    return [label(_label(found, row)) for _, row in table.iterrows()]
 
 
 def _label(found: EvaluationResult, row: Any, but: str = "") -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.envs import resolve
-from marltrain.errors import AgentError, ConfigError, shown, warn
+from marltrain.errors import AgentError, ConfigError, printable, shown, warn
 from marltrain.tools.finding.candidates import Candidate, MakeAgents, maker_of
 from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
 from marltrain.tools.training import LOSS, Plan, Training, last_tests, loss_of, train_all
@@ -100,7 +100,7 @@ class FindResult:
         found = f" (95 %: {self.interval[0]:g} to {self.interval[1]:g})" if self.interval else ""
         shown = self.table.drop(columns="value")
         table = shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")
-        return f"best {self.what} by {self.by}: {_text(self.best)}{found}\n{table}"
+        return printable(f"best {self.what} by {self.by}: {_text(self.best)}{found}\n{table}")
 
 
 @checked_arguments

@@ -12,7 +12,7 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.tools.finding.ranking import interquartile_mean, ranked
 from marltrain.tools.training import LOSS, loss_of
-from marltrain.trainer.reporting.figures import COLORS, INK, new_figure, style, write_figure
+from marltrain.trainer.reporting.figures import COLORS, INK, label, labels, new_figure, style, write_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,9 +71,9 @@ def draw_result(
     figure = new_figure(7.2, 5.4 + 2.2 * changing)
     axes = figure.subplots(2 + changing, 1, squeeze=False, height_ratios=[2.2, *([1.4] * changing), 2.2])[:, 0]
     _draw_scores(axes[0], x, scores, smooth, joined=result.numeric)
-    axes[0].set(ylabel=shown, ylim=limits)
-    axes[0].set_title(f"{_words(result.what)}: {shown}, interquartile mean over seeds and 95 % interval", loc="left",
-                      color=INK, fontsize=11)  # fmt: skip
+    axes[0].set(ylabel=label(shown), ylim=limits)
+    title = f"{_words(result.what)}: {label(shown)}, interquartile mean over seeds and 95 % interval"
+    axes[0].set_title(title, loc="left", color=INK, fontsize=11)
     if changing:
         _draw_change(axes[1], x, scores, smooth)
         axes[1].sharex(axes[0])
@@ -81,7 +81,7 @@ def draw_result(
         style(ax)
         _label_candidates(ax, result, names, x)
     _draw_curves(axes[-1], result.curves, names, shown, smooth)
-    axes[-1].set(xlabel="env steps", ylabel=shown)
+    axes[-1].set(xlabel="env steps", ylabel=label(shown))
     style(axes[-1])
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
     write_figure(figure, path)
@@ -150,7 +150,7 @@ def _draw_change(ax: Axes, x: Array, scores: Sequence[Array], smooth: int) -> No
 
 def _label_candidates(ax: Axes, result: Found, names: Sequence[str], x: Array) -> None:
     if not result.numeric:
-        ax.set_xticks(x, names)
+        ax.set_xticks(x, labels(names))
         return
     ax.set_xlabel(_words(result.what))
     if x.min() > 0 and x.max() / x.min() >= WIDE:
@@ -172,11 +172,12 @@ def _draw_curves(ax: Axes, curves: pd.DataFrame, names: Sequence[str], by: str, 
     from matplotlib import colormaps
 
     curves = curves.assign(value=_values_of(curves, by))
-    for c, name in enumerate(names):
+    for c, (name, shown) in enumerate(zip(names, labels(names), strict=True)):
         own = curves[curves["candidate"] == name].pivot(index="env_steps", columns="seed", values="value").dropna()
         if len(own):
             color = COLORS[c] if len(names) <= len(COLORS) else colormaps["viridis"](c / (len(names) - 1))
-            ax.plot(own.index, moving_mean(interquartile_mean(own.to_numpy()), smooth), label=name, color=color, lw=1.5)
+            means = moving_mean(interquartile_mean(own.to_numpy()), smooth)
+            ax.plot(own.index, means, label=shown, color=color, lw=1.5)
 
 
 def draw_sweep(
@@ -189,7 +190,7 @@ def draw_sweep(
     figure = new_figure(7.2, 4.6)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     top.plot(rates, values, color=COLORS[0])
-    top.set(ylabel=by, ylim=limits, xscale="log")
+    top.set(ylabel=label(by), ylim=limits, xscale="log")
     bottom.axhline(0, color="#999999", lw=0.8)
     bottom.plot(rates, np.gradient(values, np.log10(rates)), color=COLORS[1])
     bottom.set(ylabel="change per decade", xlabel="learning rate")

@@ -17,9 +17,11 @@ from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batch import AgentState
+from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.training import loss_of
 from marltrain.trainer.adapting.numbers import Players, check_value, checked_players, chosen_agents, write
 from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.reporting.figures import not_worth_a_run
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.updating.scheduler import NotFiniteError
 
@@ -145,9 +147,10 @@ class LearningRateRangeTest(Callback):
                 self._agents[label].restore(state)
         run = getattr(moment.trainer, "run", None)
         if run is not None and run.context.folder is not None and self._rows:
-            self.table.to_csv(run.context.folder.path / TABLE, index=False)
+            write_csv(self.table, run.context.folder.path / TABLE)
             if self.table["loss"].notna().sum() >= LEAST:
-                self.plot(run.context.folder.path / PICTURE)
+                with not_worth_a_run(run.context.folder.path / PICTURE):
+                    self.plot(run.context.folder.path / PICTURE)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows so far, the smoothed loss, and the agents as they were at the start of the run."""

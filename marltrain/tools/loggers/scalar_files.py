@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
@@ -17,6 +18,7 @@ from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError, SaveError
 from marltrain.files import path_of, replacing, to_disk, writing
 from marltrain.policies.agents.agent import Agent
+from marltrain.tools.csv_cells import cell, read_cell
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 from marltrain.trainer.saving.places import PlaceInRun, check_replaceable
@@ -168,7 +170,8 @@ class CSVLogger(ScalarFile):
 
     path: another file; an existing one that is not of this logger is refused.
     every: seconds between two points of training.
-    A cell without a value is empty. A scalar that appears later adds a column; the file is then written anew.
+    A cell without a value is empty. A name that a spreadsheet would take for a formula has an apostrophe before it. A
+    scalar that appears later adds a column; the file is then written anew.
     """
 
     name = "scalars.csv"
@@ -186,15 +189,15 @@ class CSVLogger(ScalarFile):
 
     def rows(self, file: TextIO) -> list[dict[str, Any]]:
         """Return the rows of an open file."""
-        lines = [line for line in file if line.endswith("\n")]
-        return [{tag: text for tag, text in row.items() if text} for row in csv.DictReader(lines)]
+        text = file.read()
+        whole = io.StringIO(text[: text.rfind("\n") + 1], newline="")
+        return [{read_cell(tag): value for tag, value in row.items() if value} for row in csv.DictReader(whole)]
 
     def begin(self, rows: list[dict[str, Any]], file: TextIO) -> None:
         """Write the header and the first rows."""
         self._columns = list(dict.fromkeys([STEPS, TIME, *(tag for row in rows for tag in row)]))
-        table = csv.DictWriter(file, self._columns, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+        csv.writer(file, lineterminator="\n").writerow(map(cell, self._columns))
+        csv.DictWriter(file, self._columns, lineterminator="\n").writerows(rows)
 
     def append(self, row: dict[str, Any]) -> None:
         """Write a row, after new columns if it has any."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.files import path_of, size_of_file
-from marltrain.json_files import JSON_LIMIT
+from marltrain.json_files import JSON_LIMIT, check_shape
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.tools.run_files.callbacks import make_callback
 from marltrain.tools.run_files.config import plan_of_config
@@ -107,8 +107,10 @@ def _opened(file: Path) -> tuple[_Source, dict[str, Any]]:
         raise ConfigError(f"{file}: larger than {JSON_LIMIT:,} bytes: not a file of settings")
     try:
         text = file.read_text(encoding="utf-8")
-        return _Source(file, text), tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        found = tomllib.loads(text)
+        check_shape(found)
+        return _Source(file, text), found
+    except (ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{file}: not TOML: {error}") from error
 
 

@@ -16,15 +16,22 @@ NONE = "none"
 def parse_value(text: str) -> Any:
     """Parse a value: a Python literal, a schedule, a network such as MLP((128, 128)) or a memory; else return the text.
 
-    Raises ConfigError for a call of anything else.
+    Raises ConfigError for a call of anything else, and for a text that is nested too deeply.
     """
+    try:
+        return _parsed(text)
+    except (MemoryError, RecursionError) as error:
+        raise ConfigError(f"{shown(text)} is nested too deeply") from error
+
+
+def _parsed(text: str) -> Any:
     if text.lower() in ("true", "false", NONE):
         return {"true": True, "false": False, NONE: None}[text.lower()]
     try:
         node = ast.parse(text, mode="eval").body
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
             return ast.literal_eval(node)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError):  # TypeError: a list as a key
         return text
     return _made(node, text)
 
@@ -35,13 +42,13 @@ def _made(node: ast.expr, text: str) -> Any:
         return ast.literal_eval(node)
     makers, name = _makers(), node.func.id if isinstance(node.func, ast.Name) else ""
     if name not in makers:
-        raise ConfigError(f"{text!r}: there is no {name!r}.{did_you_mean(name, makers)}")
+        raise ConfigError(f"{shown(text)}: there is no {shown(name)}.{did_you_mean(name, makers)}")
     try:
         arguments = [_made(argument, text) for argument in node.args]
         named = {str(keyword.arg): _made(keyword.value, text) for keyword in node.keywords}
         return makers[name](*arguments, **named)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{text!r} cannot be made: {error}") from error
+        raise ConfigError(f"{shown(text)} cannot be made: {error}") from error
 
 
 def _makers() -> dict[str, Callable[..., Any]]:

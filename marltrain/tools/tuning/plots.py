@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.tools.finding.plots import WIDE
-from marltrain.trainer.reporting.figures import COLORS, INK, new_figure, style, write_figure
+from marltrain.trainer.reporting.figures import COLORS, INK, label, new_figure, style, write_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,9 +62,9 @@ def _slices(complete: pd.DataFrame, parameters: list[str], path: Path) -> Path:
         values = complete[name]
         shown = ax.scatter(_numbers(values), complete["metric"], c=complete["trial"], cmap="viridis", s=16)
         _style(ax)
-        ax.set_xlabel(name)
+        ax.set_xlabel(label(name))
         if values.dtype == object:
-            ax.set_xticks(range(values.nunique()), sorted(map(str, values.unique())))
+            ax.set_xticks(range(values.nunique()), [*map(label, sorted(map(str, values.unique())))])
         elif values.min() > 0 and values.max() / values.min() >= WIDE:
             ax.set_xscale("log")
     for ax in axes.ravel()[len(parameters) :]:
@@ -99,7 +99,7 @@ def _importances(study: Any, path: Path) -> Path:
     figure = new_figure(6.4, 1.2 + 0.35 * len(found))
     ax = figure.subplots()
     names = list(found)[::-1]
-    ax.barh(names, [found[name] for name in names], color=COLORS[0])
+    ax.barh([*map(label, names)], [found[name] for name in names], color=COLORS[0])
     _style(ax)
     ax.set_xlabel("importance for the metric")
     write_figure(figure, path)
@@ -119,7 +119,7 @@ def draw_population(table: pd.DataFrame, best: int, path: Path) -> Path:
         if name != "metric" and values.min() > 0 and values.max() / values.min() >= WIDE:
             ax.set_yscale("log")
         style(ax)
-        ax.set_ylabel(name)
+        ax.set_ylabel(label(name))
     axes[-1].set_xlabel(f"env steps (in color: member {best}, the best at the end)")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_figure(figure, path)

@@ -15,7 +15,7 @@ import numpy as np
 from marltrain.children import start, start_context
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.envs import resolve
-from marltrain.errors import AgentError, ConfigError, WorkerError, error_text, warn
+from marltrain.errors import AgentError, ConfigError, WorkerError, error_text, printable, warn
 from marltrain.json_files import to_json
 from marltrain.random import child_seed
 from marltrain.tools.run_files.values import as_text
@@ -205,7 +205,7 @@ def _warn_of_unsaved(subject: Subject) -> None:
 
 
 def _tell(line: str) -> None:
-    print(line, flush=True)
+    print(printable(line), flush=True)
 
 
 def _nothing(line: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.envs.recorded import Recorded
-from marltrain.errors import warn
+from marltrain.errors import in_line, warn
 from marltrain.layout import Array
 from marltrain.random import generator
 from marltrain.spec import EnvSpec, Step
@@ -54,7 +54,8 @@ class TestResult:
     def __repr__(self) -> str:
         """Return the mean, its interval and the players' means in one line, without the arrays."""
         low, high = self.interval
-        each = ", ".join(f"{name}: {value:.4g}" for name, value in zip(self.names, self.returns.mean(0), strict=True))
+        means = zip(map(in_line, self.names), self.returns.mean(0), strict=True)
+        each = ", ".join(f"{name}: {value:.4g}" for name, value in means)
         return (
             f"TestResult(mean={self.mean:.4g}, interval=({low:.4g}, {high:.4g}), episodes={len(self.lengths)}, {each})"
         )

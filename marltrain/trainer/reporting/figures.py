@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, error_text, in_line, warn
 from marltrain.files import path_of, replacing
 from marltrain.layout import Array
 from marltrain.trainer.reporting.curves import Curve
@@ -26,6 +29,10 @@ MARKED = 30
 """Maximum number of points of a curve with markers."""
 NAMED = 12
 """Maximum number of entries of a legend; more would hide the curves."""
+
+
+LONGEST_LABEL = 60
+"""Maximum number of letters of a name in a picture."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -52,9 +59,9 @@ def style(ax: Axes, *, counts: bool = True) -> None:
     ax.margins(x=0.02)
 
 
-def draw_curve(ax: Axes, curve: Curve, label: str | None, color: str, *, line: str = "-") -> None:
-    """Draw a curve and its band."""
-    ax.plot(curve.x, curve.middle, color=color, ls=line, lw=1.8, label=label, zorder=3, **marks(curve.middle))
+def draw_curve(ax: Axes, curve: Curve, shown: str | None, color: str, *, line: str = "-") -> None:
+    """Draw a curve and its band; shown: its label, see `label`."""
+    ax.plot(curve.x, curve.middle, color=color, ls=line, lw=1.8, label=shown, zorder=3, **marks(curve.middle))
     bounded = np.isfinite(curve.low) & np.isfinite(curve.high)
     ax.fill_between(curve.x, curve.low, curve.high, where=bounded.tolist(), color=color, alpha=0.18, lw=0, zorder=2)
     if len(curve.x) == 1 and bounded.all():  # a band of one point has no width
@@ -79,11 +86,57 @@ def add_legend(ax: Axes) -> None:
         ax.legend(handles, labels, frameon=False, fontsize=9, ncols=1 + (len(labels) > 4), labelcolor=INK)
 
 
+def label(name: object, longest: int = LONGEST_LABEL) -> str:
+    """Return a name as the text of a label, which matplotlib draws as it is, in one line of at most `longest` letters.
+
+    Dollar signs begin no formula, a leading underscore hides no entry of a legend, and a name of spaces is seen.
+    """
+    text = in_line(name)
+    if len(text) > longest:
+        half = (longest - 1) // 2
+        text = f"{text[: longest - 1 - half]}…{text[len(text) - half :]}"
+    text = text if text.strip() else repr(text)
+    return f"{' ' if text.startswith('_') else ''}{text}".replace("$", r"\$")
+
+
+def labels(names: Iterable[object]) -> list[str]:
+    """Return the labels of different names, which differ, too: a number tells shortened ones apart."""
+    made: list[str] = []
+    for name in names:
+        short, number = label(name), 1
+        while short in made:
+            number += 1
+            short = f"{label(name, LONGEST_LABEL - 6)} ({number})"
+        made.append(short)
+    return made
+
+
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure into a file, .png, .svg or .pdf, and clear it; raises ConfigError for another name."""
     path = path_of(path, "the picture", ConfigError)
     with replacing(path) as beside:
-        figure.savefig(beside, format=kind_of_picture(path))
+        _save(figure, beside, format=kind_of_picture(path))
+
+
+@contextmanager
+def not_worth_a_run(path: str | Path) -> Iterator[None]:
+    """Turn an error of drawing a picture into a warning, where the results that are not yet returned matter more."""
+    try:
+        yield
+    except Exception as error:
+        warn(f"{path}: the picture cannot be drawn: {error_text(error)}. No result is lost")
+
+
+def _save(figure: Figure, target: Any, **how: Any) -> None:
+    """Save a figure without TeX, and without a warning for letters that the font lacks; clear it."""
+    import matplotlib as mpl
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_usetex(False)
+    with mpl.rc_context({"text.usetex": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure.savefig(target, **how)
     figure.clear()
 
 
@@ -101,6 +154,5 @@ def kind_of_picture(path: str | Path) -> str:
 def png_of(figure: Figure) -> bytes:
     """Return a figure as a PNG, and clear it."""
     data = BytesIO()
-    figure.savefig(data, format="png", metadata={"Software": None})
-    figure.clear()
+    _save(figure, data, format="png", metadata={"Software": None})
     return data.getvalue()

@@ -18,6 +18,8 @@ from marltrain.trainer.reporting.figures import (
     LINES,
     add_legend,
     draw_curve,
+    label,
+    labels,
     marks,
     new_figure,
     style,
@@ -49,7 +51,7 @@ def draw_run(tests: pd.DataFrame, episodes: pd.DataFrame, path: str | Path, *, t
         style(ax)
     axes[-1].set_xlabel(LABELS["steps"], color=INK)
     if title:
-        axes[0].set_title(title, loc="left", color=INK, fontsize=11)
+        axes[0].set_title(label(title), loc="left", color=INK, fontsize=11)
     write_figure(figure, path)
 
 
@@ -79,9 +81,9 @@ def plot_runs(
     groups = {name: [_read(run, AXES[x], smooth) for run in members] for name, members in kinds(runs).items()}
     figure = new_figure(7.2, 4.2)
     ax = figure.subplots()
-    for i, (name, curves) in enumerate(groups.items()):
-        label = name if len(curves) == 1 else f"{name} ({len(curves)} runs)"
-        draw_curve(ax, _merged(curves), label, COLORS[i % len(COLORS)])
+    for i, (name, curves) in enumerate(zip(labels(groups), groups.values(), strict=True)):
+        shown = name if len(curves) == 1 else f"{name} ({len(curves)} runs)"
+        draw_curve(ax, _merged(curves), shown, COLORS[i % len(COLORS)])
     ax.set_xlabel(LABELS[x], color=INK)
     ax.set_ylabel("metric in tests", color=INK)
     style(ax)
@@ -128,8 +130,8 @@ def _metric(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
     draw_curve(ax, curve, "metric, 95 % interval", INK)
     if len(bests := np.flatnonzero(tests["best"])):
         best = bests[-1]
-        label = f"best: {curve.middle[best]:.4g}"
-        ax.plot(curve.x[best], curve.middle[best], "*", color=INK, ms=11, label=label, zorder=4)
+        shown = f"best: {curve.middle[best]:.4g}"
+        ax.plot(curve.x[best], curve.middle[best], "*", color=INK, ms=11, label=shown, zorder=4)
     add_legend(ax)
     ax.set_ylabel("metric in tests", color=INK)
 
@@ -139,9 +141,11 @@ def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
     window, look = max(1, len(episodes) // 50), _looks(tests)
     rows = np.unique(np.linspace(window - 1, len(episodes) - 1, POINTS).astype(int))
     x = episodes["env_steps"].to_numpy()[rows]
-    for name in [name for name in episodes.columns if name.startswith("return/")]:
-        means, player = episodes[name].rolling(window).mean().to_numpy()[rows], name.removeprefix("return/")
-        ax.plot(x, means, label=player, **look(player), **marks(means))
+    columns = [name for name in episodes.columns if name.startswith("return/")]
+    players = [name.removeprefix("return/") for name in columns]
+    for name, player, shown in zip(columns, players, labels(players), strict=True):
+        means = episodes[name].rolling(window).mean().to_numpy()[rows]
+        ax.plot(x, means, label=shown, **look(player), **marks(means))
     ax.set_ylabel(f"training return\n(mean of {window} episodes)" if window > 1 else "training return", color=INK)
     add_legend(ax)
 
@@ -153,7 +157,7 @@ def _losses(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
         known, agent = tests[name].notna(), name.removesuffix("/loss/total")
         values = tests[name][known].to_numpy(float)
         if len(values):
-            label = agent if len(agent) <= LONGEST_NAME else f"{agent.partition('+')[0]} and others"
-            ax.plot(tests["env_steps"][known], values, label=label, **look(agent), **marks(values))
+            shown = agent if len(agent) <= LONGEST_NAME else f"{agent.partition('+')[0]} and others"
+            ax.plot(tests["env_steps"][known], values, label=label(shown), **look(agent), **marks(values))
     ax.set_ylabel("loss", color=INK)
     add_legend(ax)

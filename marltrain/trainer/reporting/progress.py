@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from marltrain.checks import of_type
 from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError
+from marltrain.errors import ConfigError, in_line
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.reporting.run_view import clock
@@ -157,7 +157,7 @@ class Progress(Callback):
             with self._while_it_is_read():
                 self._bar.close()
             self._bar = None
-        self._line(f"training ended: {moment.data['reason']}")
+        self._line(f"training ended: {in_line(moment.data['reason'])}")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last metric, the best metric and the loss."""

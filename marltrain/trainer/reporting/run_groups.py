@@ -108,13 +108,27 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _in_words(value: Any) -> str:
+    """Return a setting of a config.json as it is written in a file of a run: "linear(0.001, 0, 500)" for a schedule."""
+    if isinstance(value, dict):
+        inner = {name: _in_words(held) for name, held in value.items()}
+        kind = inner.pop("kind", inner.pop("type", None))
+        if kind is None:
+            return f"({', '.join(f'{name}={held}' for name, held in inner.items())})"
+        return f"{kind}({', '.join(inner.values())})"
+    if isinstance(value, list):
+        return f"({', '.join(map(_in_words, value))})"
+    return str(value)
+
+
 def _differences(facts: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
     """Return the settings that differ from other groups of the name, such as " (learning_rate=0.001)", or ""."""
     told: dict[str, None] = {}
     for name in facts:
         values = {json.dumps(other.get(name), sort_keys=True, default=str) for other in others}
         if len(values) > 1:
-            told[f"{name.rpartition('.')[2]}={facts[name]}"] = None  # one entry for all players of equal settings
+            shown = f"{name.rpartition('.')[2]}={_in_words(facts[name])}"
+            told[shown] = None  # one entry for all players of equal settings
     listed = list(told)
     more = ["..."] if len(listed) > MOST_TOLD else []
     return f" ({', '.join([*listed[:MOST_TOLD], *more])})" if listed else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marltrain.checks import of_type
-from marltrain.errors import SaveError
+from marltrain.errors import SaveError, in_line
 from marltrain.trainer.reporting.speed import Speed
 from marltrain.trainer.reporting.text_charts import Line, bar, beside, box, curve, fitted, number
 
@@ -84,13 +84,18 @@ class RunView:
     loss: Curve = field(default_factory=Curve)
     speed: Speed = field(default_factory=Speed)
 
+    def __post_init__(self) -> None:
+        """Make the title `printable`: a run's folder may come from somebody else."""
+        self.title = in_line(self.title)
+
     def count(self, episodes: int, env_steps: int, updates: int, seconds: float) -> None:
         """Take the counts of the run at a time; seconds: duration of the run."""
         self.episodes, self.env_steps, self.updates, self.seconds = episodes, env_steps, updates, seconds
         self.speed.add(seconds, env_steps, updates, self.done)
 
     def add(self, scalars: Mapping[str, float], env_steps: int) -> None:
-        """Add a point of a logger."""
+        """Add a point of a logger; names in its tags are made `printable`."""
+        scalars = {in_line(tag): value for tag, value in scalars.items()}
         self.latest.update(scalars)
         self.env_steps = max(self.env_steps, env_steps)
         self.episodes = int(scalars.get(EPISODES, self.episodes))
@@ -138,7 +143,7 @@ class RunView:
         parts += [f"{tag.removeprefix('train/')} {v:.4g}" for tag, v in self.latest.items() if tag.startswith(TRAIN)]
         if self.loss.values:
             parts.append(f"loss {self.loss.values[-1]:.3g}")
-        return ", ".join([*parts, *([self.note] if self.note else []), clock(self.seconds)])
+        return ", ".join([*parts, *([in_line(self.note)] if self.note else []), clock(self.seconds)])
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Return the dashboard as lines; width, height: size of the screen, from 40 x 12."""
@@ -153,7 +158,7 @@ class RunView:
     def _counts(self, width: int) -> list[Line]:
         rate = f", {self.latest[RATE]:,.0f} env steps/s" if RATE in self.latest else ""
         text = f"{self.episodes:,} episodes, {self.env_steps:,} env steps{rate}"
-        counts: Line = [(text, ""), (f"   {self.note}", "yellow")]
+        counts: Line = [(text, ""), (f"   {in_line(self.note)}", "yellow")]
         time = clock(self.seconds)
         if self.done is None:
             return [counts, [(time, "")]]

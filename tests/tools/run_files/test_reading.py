@@ -141,3 +141,16 @@ def test_wrong_settings_are_refused(tmp_path, text, message):
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(mt.ConfigError, match=message):
         read_settings(tmp_path / "a.toml")
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["[env_args]\n" + ".".join(["a"] * 5_000) + " = 1\n", "[env_args]\na = " + "[" * 5_000 + "]" * 5_000,
+     "[" + ".".join(["agents"] + ["a"] * 5_000) + "]\nb = 1\n", "[agents]\ngamma = " + "9" * 5_000],
+    ids=["keys", "lists", "tables", "digits"],
+)  # fmt: skip
+def test_a_file_that_is_nested_too_deeply(tmp_path, table):
+    (tmp_path / "run.toml").write_text(f'env = "marltrain/CartPole-v1"\nalgo = "ppo"\n{table}')
+    with pytest.raises(mt.ConfigError) as error:
+        read_plan(tmp_path / "run.toml")
+    assert len(str(error.value)) < 1000

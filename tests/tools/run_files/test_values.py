@@ -32,3 +32,18 @@ def test_other_objects_are_refused():
         as_text("12", "x")
     with pytest.raises(mt.ConfigError, match=r"there is no 'MPL'\. Did you mean 'MLP'"):
         parse_value("Replay(prioritised=MPL(1))")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" * 20_000 + "1", "1+" * 20_000 + "1j", "a." * 50_000 + "a", f"MLP(({'-' * 20_000}1,))", "not " * 20_000 + "1",
+     "f" + "()" * 50_000, "lambda:" * 20_000 + "1", f"MLP({'MLP(' * 5_000}1{')' * 5_000})"],
+    ids=["signs", "terms", "attributes", "network", "words", "calls", "functions", "networks"],
+)  # fmt: skip
+def test_a_value_that_is_nested_too_deeply(text):
+    """It is an error of one short line, or a text like any other that is no literal; never Python's own error."""
+    try:
+        assert parse_value(text) == text
+    except mt.ConfigError as error:
+        assert len(str(error)) < 300
+    assert parse_value("{[1]: 2}") == "{[1]: 2}"

@@ -89,3 +89,13 @@ def test_a_resumed_run_replaces_the_points_after_its_checkpoint():
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3661, "1:01:01")])
 def test_duration_format(seconds, text):
     assert clock(seconds) == text
+
+
+def test_names_act_on_no_terminal():
+    view = RunView("env\x1b[2J - run\n", {"episodes": None, "env_steps": 100, "updates": None}, note="process \x1b[1m")
+    view.add({"train/return/\x1b[31mred": 1.5, "\x1b[31mred/loss/total": 0.5, "test/return/\u202ea": 2.0}, 10)
+    text = plain(view.lines(120, 40)) + view.text()
+    assert all(character.isprintable() or character == "\n" for character in text)
+    for name in ("env\\x1b[2J - run\\n", "\\x1b[31mred", "\\u202ea", "process \\x1b[1m"):
+        assert name in text
+    assert {len(line) for line in plain(view.lines(120, 40)).splitlines()} == {120}
