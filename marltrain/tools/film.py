@@ -28,7 +28,7 @@ class Film(Callback):
     suffix: ".gif" or ".mp4".
 
     The films are "films/<env steps>.gif" in the run's folder. Copies of the agents play, without exploration, so
-    training does not change.  Raises ConfigError for a wrong argument; the first film of a process raises the errors of
+    training does not change.  Raises ConfigError for a wrong argument; the film of the first test raises the errors of
     `play`, and a later film that fails is a warning, since it would cost the run its result.
     """
 
@@ -55,7 +55,7 @@ class Film(Callback):
             raise ConfigError(f"Film: suffix must be {' or '.join(FILMS)}, got {shown(suffix)}")
         self.env, self.every, self.suffix = env, every, suffix
         self.env_args, self.episodes, self.fps, self.max_steps, self.seed = env_args, episodes, fps, max_steps, seed
-        self._tests = self._made = 0
+        self._tests = 0
         self._line_up: list[Agent] = []
 
     def on_train_start(self, moment: Moment) -> None:
@@ -72,12 +72,11 @@ class Film(Callback):
         folder.mkdir(exist_ok=True)
         copies = {id(agent): FrozenAgent(agent) for agent in self._line_up}
         out = folder / f"{moment.env_steps:09}{self.suffix}"
-        with nullcontext() if self._made == 0 else not_worth_a_run(out):
+        with nullcontext() if self._tests == 1 else not_worth_a_run(out):
             play(
                 self.env, [copies[id(agent)] for agent in self._line_up], env_args=self.env_args,
                 episodes=self.episodes, out=out, fps=self.fps, max_steps=self.max_steps, seed=self.seed,
             )  # fmt: skip
-            self._made += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of tests so far."""

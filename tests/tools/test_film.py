@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import imageio.v3
@@ -70,5 +71,6 @@ def test_only_the_first_film_that_fails_ends_the_run(monkeypatch):
 
     with pytest.warns(UserWarning, match=r"0000000(36|42)\.gif: the picture cannot be drawn"):
         run(Fails(), film, steps_per_train=40)
+    shutil.rmtree("run")
     with pytest.raises(OSError, match="No space left"):
-        run(mt.Film(Canvas, every=1, max_steps=2), steps_per_train=80)
+        run(mt.Film(Canvas, every=1, max_steps=2), steps_per_train=40)

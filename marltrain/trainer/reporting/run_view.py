@@ -122,7 +122,7 @@ class RunView:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned; raises SaveError for anything else."""
         latest = of_type("latest", state["latest"], dict)
-        self.latest = {tag: of_type(tag, value, float, int) for tag, value in latest.items()}
+        self.latest = {in_line(tag): of_type(tag, value, float, int) for tag, value in latest.items()}
         for name in CURVES:
             getattr(self, name).restore(state[name])
 
