@@ -1,7 +1,7 @@
 """Rates of training with runners beside one process, and learning with a lag beside learning without one.
 
     python benchmarks/runners.py [--jit-compile] [--envs 8] [--updates 6] [--repeats 5] [--only one two uneven]
-    python benchmarks/runners.py --learn [--seeds 5] [--only "PPO, lag 4"] [--lag-kl 0.05]
+    python benchmarks/runners.py --learn [--seeds 5] [--only "PPO, lag 4"] [--lag-kl 0.1]
 
 Rates: PPO; env steps per second from the end of the first update to the end of the last one, by the wall clock. Runs of
 the two sides alternate, and the ratio is the median of those of neighbouring runs; other programs disturb them all.

@@ -37,7 +37,7 @@ class ClippedLag(LaggingRollouts):
     """Settings of an algorithm that corrects for the lag and clips the ratio to an earlier policy."""
 
     lag_kl: float | Schedule = setting(
-        0.1, doc="for a rollout that lags: largest divergence of the policy around which PPO clips from the one that "
+        0.05, doc="for a rollout that lags: largest divergence of the policy around which PPO clips from the one that "
         "acted", low=0, per_row=True,
     )  # fmt: skip
 
