@@ -10,6 +10,7 @@ from typing import Any
 
 from marltrain.errors import AgentError, ConfigError, MarlTrainError
 from marltrain.policies.agents.agent import Agent
+from marltrain.policies.backends.modes import modes_kept
 
 _GUARD = threading.Lock()
 _AT_WORK: dict[int, tuple[int, str]] = {}
@@ -25,6 +26,7 @@ def at_work(trainer: object, agents: Any, *, training: bool) -> Iterator[None]:
 
     trainer: None if there is none.
     training: reserve them for one call of `train`. With False, hooks of `train` may test or show the agents.
+    The modes of frameworks are afterwards as they were, see `modes_kept`.
     Raises ConfigError for a trainer in use, and AgentError, naming its place, for an agent in use.
     """
     me, work = threading.get_ident(), "training" if training else "playing"
@@ -43,7 +45,8 @@ def at_work(trainer: object, agents: Any, *, training: bool) -> Iterator[None]:
                 raise error(f"{name} is {its_work} already, in {where}. Make or load another one for this call")
         _AT_WORK.update({key: (me, work) for key in named if key not in before})
     try:
-        yield
+        with modes_kept(gradients=training):
+            yield
     finally:
         with _GUARD:
             for key in named.keys() - before.keys():
