@@ -129,7 +129,9 @@ class Demonstrations:
 
         dataset: a `minari.MinariDataset`, or the name of a local one; nothing is downloaded.
         episodes: number of episodes to take, from the first; None: all.
-        Raises ConfigError if Minari is not installed, or has no such dataset.
+        A termination or truncation before the last step of an episode ends the decisions' episode there, too.
+        Raises ConfigError if Minari is not installed or has no such dataset, if some episodes have legal actions (the
+        info "action_mask") and others have none, and for an episode whose arrays have other lengths.
         """
         return cls.from_arrays(**rows_of_dataset(dataset, episodes))
 
@@ -160,8 +162,10 @@ class Demonstrations:
 
         name: such as "games/own-v0"; must be free.  details: other arguments of `minari.create_dataset_from_buffers`,
         such as author. Legal actions are stored as the info "action_mask", which `from_minari` reads.
-        Raises ConfigError if Minari is not installed or the name is taken or invalid, and AgentError for decisions
-        without rewards, terminations or next observations, for stacked frames, and if the last episode has no end.
+        Raises ConfigError if Minari is not installed or the name is taken or invalid. Raises AgentError for decisions
+        that a dataset cannot hold: without rewards, terminations or next observations, of stacked frames, without an
+        end of the last episode, with a next observation within an episode that is not the observation of the decision
+        after it, and with observations that their space cannot express.
         """
         if self.reward is None or self.terminated is None or self.next_obs is None:
             raise AgentError(
@@ -172,8 +176,10 @@ class Demonstrations:
             raise AgentError("a Minari dataset holds whole episodes of single observations; these demonstrations have "
                              f"frame_stack={self.frame_stack}, and their last decision ends "
                              f"{'an' if self.ends[-1] else 'no'} episode")  # fmt: skip
+        _check_chain(self.obs, self.next_obs, self.ends)
         actions = _in_units(self.action_space, self.action)
-        seen, after = (self.layout.decode(obs) for obs in (self.obs, self.next_obs))
+        seen = _in_space(self.layout, "obs", self.obs)
+        after = _in_space(self.layout, "next_obs", self.next_obs)
         rows = DecidedRows(seen, after, actions, self.reward, self.ends, self.terminated, self.legal)
         return write_dataset(name, self.observation_space, self.action_space, rows, details)
 
@@ -279,6 +285,39 @@ class Demonstrations:
         if not played.all():
             row = int(np.flatnonzero(~played)[0])
             raise AgentError(f"demonstrations: the action of decision {row} is not one of its legal actions")
+
+
+def followed(obs: Obs, following: Obs) -> Array:
+    """Return whether the next observation of each row is the observation of the row after it, [N] bool."""
+    parts = zip(arrays_of(obs), arrays_of(following), strict=True)
+    equal = [(after[:-1] == seen[1:]).reshape(len(seen) - 1, -1).all(1) for seen, after in parts]
+    return np.append(np.all(equal, axis=0), False)
+
+
+def _check_chain(obs: Obs, following: Obs, ends: Array) -> None:
+    """Raise AgentError unless the decisions of each episode follow each other."""
+    apart = np.flatnonzero(~ends & ~followed(obs, following))
+    if len(apart):
+        raise AgentError(
+            f"a Minari dataset holds the observations of an episode as a chain, and the next observation of decision "
+            f"{apart[0]} is not the observation of decision {apart[0] + 1}, which is of the same episode (so are "
+            f"{len(apart):,} of {len(ends):,} decisions). Sort the decisions by time, or give ends=, true for the last "
+            "decision of each piece"
+        )
+
+
+def _in_space(layout: Layout, what: str, obs: Obs) -> Any:
+    """Return observations in the structure of their space; raises AgentError for arrays that change by this."""
+    decoded = layout.decode(obs)
+    pairs = zip(arrays_of(layout.encode(decoded, bounds=False)[0]), arrays_of(obs), strict=True)
+    changed = np.any([(a != b).reshape(len(b), -1).any(1) for a, b in pairs], axis=0)
+    if changed.any():
+        row = int(np.flatnonzero(changed)[0])
+        raise AgentError(
+            f"a Minari dataset holds observations of {layout.space}, and {what} of decision {row} is none of them: "
+            "its values are not those of an encoded observation. Make the demonstrations with from_arrays"
+        )
+    return decoded
 
 
 def _check_some(action: Array) -> None:

@@ -19,6 +19,8 @@ def rows_of_dataset(dataset: Any, episodes: int | None) -> dict[str, Any]:
     """Return the arguments of `Demonstrations.from_arrays` for the first `episodes` episodes of a dataset, or for all.
 
     dataset: see `Demonstrations.from_minari`.  An episode holds one observation more than actions, its last one.
+    A termination or truncation before the last step of an episode ends the decisions there, too.
+    Raises ConfigError for legal actions of some episodes only, and for an episode whose arrays have other lengths.
     """
     minari = _minari()
     if isinstance(dataset, str):
@@ -32,18 +34,23 @@ def rows_of_dataset(dataset: Any, episodes: int | None) -> dict[str, Any]:
     found = [episode for episode in dataset.iterate_episodes(chosen) if len(episode.actions)]
     if not found:
         raise ConfigError(f"dataset {shown(dataset.id)} holds no steps: give one with demonstrations")
-    masks = [episode.infos.get(MASK) for episode in found if isinstance(episode.infos, dict)]
-    legal = [mask[:-1] for mask in masks if mask is not None]
+    for episode in found:
+        _check_lengths(dataset.id, episode)
+    terminated, truncated = (
+        np.concatenate([np.asarray(getattr(episode, name), bool) for episode in found])
+        for name in ("terminations", "truncations")
+    )
+    last = np.concatenate([np.arange(len(episode.actions)) == len(episode.actions) - 1 for episode in found])
     return {
         "observation_space": dataset.observation_space,
         "action_space": dataset.action_space,
         "observation": _joined([_each(episode.observations, lambda a: a[:-1]) for episode in found]),
         "next_observation": _joined([_each(episode.observations, lambda a: a[1:]) for episode in found]),
         "action": np.concatenate([episode.actions for episode in found]),
-        "ends": np.concatenate([np.arange(len(e.actions)) == len(e.actions) - 1 for e in found]),
-        "legal": np.concatenate(legal) if len(legal) == len(found) else None,
+        "ends": last | terminated | truncated,
+        "legal": _legal(dataset.id, found),
         "reward": np.concatenate([episode.rewards for episode in found]).astype(np.float32),
-        "terminated": np.concatenate([_last_only(episode.terminations) for episode in found]),
+        "terminated": terminated,
     }
 
 
@@ -93,10 +100,42 @@ def _rows(observations: Any, part: slice) -> Any:
     return _each(observations, lambda array: array[part])
 
 
-def _last_only(terminations: Any) -> Array:
-    """Return truth values of which only the last may be true: an episode ends once."""
-    flags = np.asarray(terminations, bool)
-    return flags & (np.arange(len(flags)) == len(flags) - 1)
+def _check_lengths(name: str, episode: Any) -> None:
+    """Raise ConfigError unless the arrays of an episode of T actions have T rows, and its observations T + 1."""
+    steps = len(episode.actions)
+    expected = {"rewards": steps, "terminations": steps, "truncations": steps, "observations": steps + 1}
+    rows = {what: len(getattr(episode, what)) for what in ("rewards", "terminations", "truncations")}
+    leaves: list[int] = []
+    _each(episode.observations, lambda array: leaves.append(len(array)))
+    rows["observations"] = next((count for count in leaves if count != steps + 1), steps + 1)
+    if (mask := _mask_of(episode)) is not None:
+        rows[f"info {MASK!r}"], expected[f"info {MASK!r}"] = len(mask), steps + 1
+    for what, count in rows.items():
+        if count != expected[what]:
+            raise ConfigError(
+                f"dataset {name!r}, episode {episode.id}: {count:,} rows of {what}, expected {expected[what]:,} for "
+                f"{steps:,} actions. Mend the episode, or leave it out: dataset.filter_episodes(...)"
+            )
+
+
+def _legal(name: str, found: Sequence[Any]) -> Array | None:
+    """Return the legal actions [N, A] of episodes, or None if none has any; raises ConfigError if only some have."""
+    masks = [_mask_of(episode) for episode in found]
+    given = [mask[:-1] for mask in masks if mask is not None]
+    if given and len(given) < len(found):
+        first = next(episode for episode, mask in zip(found, masks, strict=True) if mask is None)
+        raise ConfigError(
+            f"dataset {name!r}: {len(given):,} of {len(found):,} episodes have the info {MASK!r}, the legal actions, "
+            f"and episode {first.id} has none: all or none must have it. Add it to the others, or leave them out: "
+            f"dataset.filter_episodes(lambda episode: {MASK!r} in episode.infos)"
+        )
+    return np.concatenate(given) if given else None
+
+
+def _mask_of(episode: Any) -> Array | None:
+    """Return the legal actions [T + 1, A] of an episode, or None."""
+    mask = episode.infos.get(MASK) if isinstance(episode.infos, dict) else None
+    return None if mask is None else np.asarray(mask)
 
 
 def _minari() -> ModuleType:

@@ -11,7 +11,7 @@ from marltrain.layout import Array, Obs, arrays_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.joint import JointAlgorithm
-from marltrain.policies.demonstrations import Demonstrations
+from marltrain.policies.demonstrations import Demonstrations, followed
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.random import chosen_seed
@@ -116,7 +116,7 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
     streams = Streams(spec, 1, {0: Storage(rows=len(data) + 1)})
     reader = seated.learner.reader(streams, [[0]])
     step, action = Step.empty(spec, 1), data.action[:, None, None]
-    ends = data.ends | ~_followed(data.obs, following)  # other rows bootstrap from their own next observation
+    ends = data.ends | ~followed(data.obs, following)  # other rows bootstrap from their own next observation
     if step.final_legal[0] is not None:
         step.final_legal[0][...] = True  # the data do not tell the legal actions at an end
     for i in range(len(data) + 1):
@@ -134,13 +134,6 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
             streams.decided(0, action[i], {})
     reader.admit()
     return reader
-
-
-def _followed(obs: Obs, following: Obs) -> Array:
-    """Return whether the next observation of each row is the observation of the row after it, [N] bool."""
-    parts = zip(arrays_of(obs), arrays_of(following), strict=True)
-    equal = [(after[:-1] == seen[1:]).reshape(len(seen) - 1, -1).all(1) for seen, after in parts]
-    return np.append(np.all(equal, axis=0), False)
 
 
 def _put(into: Obs, source: Obs, i: int) -> None:

@@ -24,13 +24,31 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
 
 
-def episode(number, observations, actions):
+ABOUT = {"algorithm_name": "none", "author": "none", "author_email": "none", "code_permalink": "none",
+         "description": "made by a test"}  # fmt: skip
+MASK = [[1, 0, 1], [0, 1, 1], [1, 1, 1]]
+
+
+def episode(number, observations, actions, infos=None, **changes):
     steps = len(actions)
     last = [i == steps - 1 for i in range(steps)]
-    return EpisodeBuffer(
-        id=number, observations=observations, actions=actions, rewards=[1.0] * steps, terminations=last,
-        truncations=[False] * steps, infos={},
-    )  # fmt: skip
+    given = {"rewards": [1.0] * steps, "terminations": last, "truncations": [False] * steps, **changes}
+    return EpisodeBuffer(id=number, observations=observations, actions=actions, infos=infos or {}, **given)
+
+
+def created(*episodes):
+    return minari.create_dataset_from_buffers(
+        "toy/line-v0", list(episodes), observation_space=LINE, action_space=MOVES, **ABOUT
+    )
+
+
+def shown_rows(at, then, **changes):
+    """Decisions at places on a line, which lead to others; the last one ends by termination."""
+    given = {
+        "action": [1] * len(at), "next_observation": np.array(line(*then)), "reward": [1] * len(at),
+        "terminated": np.arange(len(at)) == len(at) - 1, **changes,
+    }  # fmt: skip
+    return Demonstrations.from_arrays(LINE, MOVES, np.array(line(*at)), **given)
 
 
 def same(obs, expected):
@@ -135,3 +153,72 @@ def test_incomplete_decisions_are_not_written():
         Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2], terminated=[True, True])
     with pytest.raises(AgentError, match="the reward of decision 1 is not finite"):
         Demonstrations.from_arrays(LINE, MOVES, np.array(line(0, 1)), [1, 2], reward=[0, np.nan])
+
+
+def test_decisions_that_do_not_follow_each_other_are_not_written():
+    """Places 0, 1, 5, 6, 8 lead to 1, 2, 6, 7, 9: decisions 1 and 3 lead to other places than those after them."""
+    at, then = [0, 1, 5, 6, 8], [1, 2, 6, 7, 9]
+    expected = r"next observation of decision 1 is not the observation of decision 2.*\(so are 2 of 5 decisions\)"
+    with pytest.raises(AgentError, match=expected):
+        shown_rows(at, then).to_minari("toy/gap-v0", **ABOUT)
+    with pytest.raises(AgentError, match=r"of decision 3 is not .* of decision 4.*\(so are 1 of 5 decisions\)"):
+        shown_rows(at, then, ends=[0, 1, 0, 0, 1]).to_minari("toy/gap-v0", **ABOUT)
+    assert minari.list_local_datasets() == {}
+    pieces = shown_rows(at, then, ends=[0, 1, 0, 1, 1])
+    assert pieces.to_minari("toy/gap-v0", **ABOUT).total_episodes == 3
+    again = Demonstrations.from_minari("toy/gap-v0")
+    for name, array in arrays_of(pieces).items():
+        assert same(getattr(again, name), array), name
+
+
+def test_observations_that_their_space_cannot_express_are_not_written():
+    """Whole numbers have no 0.5, and a Discrete value has one 1: these arrays would become others."""
+    count, one = spaces.Box(0, 9, (1,), np.int64), spaces.Discrete(2)
+    for space, obs in ((count, [[2], [0.5]]), (one, [[0, 1], [1, 1]])):
+        rows = np.array(obs, np.float32)
+        given = Demonstrations(
+            space, spaces.Discrete(2), rows, np.array([0, 1]), np.array([True, True]), next_obs=rows[:1].repeat(2, 0),
+            reward=np.zeros(2, np.float32), terminated=np.array([True, True]),
+        )  # fmt: skip
+        with pytest.raises(AgentError, match="obs of decision 1 is none of them"):
+            given.to_minari("toy/half-v0", **ABOUT)
+
+
+def test_legal_actions_of_every_episode_are_read():
+    """The last row of a mask belongs to the observation after the last action."""
+    masks = np.array(MASK, np.int8)
+    places = [line(0, 1, 2), line(5, 6)]
+    own = created(episode(0, places[0], [1, 3], {"action_mask": masks}),
+                  episode(1, places[1], [2], {"action_mask": masks[1:]}))  # fmt: skip
+    legal = Demonstrations.from_minari(own).legal
+    assert same(legal, [[True, False, True], [False, True, True], [False, True, True]])
+
+
+def test_legal_actions_of_some_episodes_only_are_an_error_that_names_the_episode():
+    masks = np.array(MASK, np.int8)
+    some = created(episode(0, line(0, 1, 2), [1, 3], {"action_mask": masks}), episode(1, line(5, 6), [2]))
+    with pytest.raises(ConfigError, match=r"1 of 2 episodes have the info 'action_mask'.* episode 1 has none"):
+        Demonstrations.from_minari(some)
+    assert same(Demonstrations.from_minari(some, episodes=1).legal, masks[:2] == 1)
+    kept = some.filter_episodes(lambda episode: "action_mask" in episode.infos)
+    assert same(Demonstrations.from_minari(kept).legal, masks[:2] == 1)
+
+
+def test_legal_actions_of_other_lengths_are_an_error_that_names_the_episode():
+    """2 and 3 rows for 2 and 1 actions: joined, they would be as many as needed, at wrong places."""
+    masks = np.array(MASK, np.int8)
+    shifted = created(episode(0, line(0, 1, 2), [1, 3], {"action_mask": masks[:2]}),
+                      episode(1, line(5, 6), [2], {"action_mask": masks}))  # fmt: skip
+    expected = "episode 0: 2 rows of info 'action_mask', expected 3 for 2 actions"
+    with pytest.raises(ConfigError, match=expected):
+        Demonstrations.from_minari(shifted)
+
+
+def test_ends_before_the_last_step_of_an_episode_are_kept():
+    """Of 4 steps, the first is terminated, the second truncated and the last neither; it ends all the same."""
+    own = created(episode(0, line(0, 1, 2, 3, 4), [1, 2, 3, 1], terminations=[True, False, False, False],
+                          truncations=[False, True, False, False]))  # fmt: skip
+    found = Demonstrations.from_minari(own)
+    assert same(found.terminated, [True, False, False, False])
+    assert found.ends.tolist() == [True, True, False, True]
+    assert same(found.next_obs, line(1, 2, 3, 4))
