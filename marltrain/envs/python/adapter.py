@@ -25,18 +25,6 @@ Views = dict[str, tuple[Any, Any]]
 """Observation and info of players after a reset, by name; None for those that are missing."""
 
 
-TEXT = (str, bytes)
-"""Types that numpy converts to numbers and Python treats as True."""
-
-
-def refuse_text(player: str, **values: Any) -> None:
-    """Raise EnvError if one of a player's rewards or flags, given by name, is text."""
-    for name, value in values.items():
-        if isinstance(value, TEXT):
-            expected = "a number" if name == "reward" else "True or False"
-            raise EnvError(f"player {player!r}: {name} is the text {value!r}, expected {expected}")
-
-
 class Port:
     """Conversion of one player's observations, legal actions and actions between an environment and the arrays."""
 

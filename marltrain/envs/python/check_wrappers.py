@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.envs.python.adapter import TEXT
 from marltrain.envs.python.last import has_own_last
+from marltrain.envs.python.rewards import is_number
 from marltrain.envs.registry import api_of
 from marltrain.layout import NUMBERS, Space
 
@@ -74,7 +74,7 @@ class _Watch:
             (self._findings.problem if problem else self._findings.note)(f"player {player!r}: observation{text}")
 
     def _check_reward(self, player: str, reward: Any) -> None:
-        if isinstance(reward, TEXT) or np.ndim(reward) != 0 or not np.isfinite(reward):
+        if not is_number(reward) or np.ndim(reward) != 0 or not np.isfinite(reward):
             self._findings.problem(f"player {player!r}: reward {reward!r} is not one finite number")
         elif player in self._over and reward != 0:
             self._findings.problem(

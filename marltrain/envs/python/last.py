@@ -14,7 +14,7 @@ from pettingzoo import AECEnv
 from pettingzoo.utils.conversions import parallel_to_aec_wrapper
 
 from marltrain.envs.layers import layers
-from marltrain.envs.python.adapter import refuse_text
+from marltrain.envs.python.rewards import check_reward, refuse_text
 from marltrain.envs.python.turns import TurnAdapter
 from marltrain.layout import Array
 from marltrain.spec import Step
@@ -85,7 +85,8 @@ class LastAdapter(TurnAdapter):
     def _last(self, p: int, reward: Array, e: int) -> tuple[Any, tuple[bool, bool], Any]:
         """Return a player's observation, flags and info, and add its reward to `reward` [P, E]."""
         seen, gained, terminated, truncated, info = self.env.last()
-        refuse_text(self.spec.names[p], reward=gained, terminated=terminated, truncated=truncated)
+        check_reward(self.spec.names[p], gained)
+        refuse_text(self.spec.names[p], terminated=terminated, truncated=truncated)
         reward[p, e] += gained
         return seen, (bool(terminated), bool(truncated)), info
 

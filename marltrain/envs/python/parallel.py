@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from marltrain.envs.python.adapter import PROBE_SEED, TEXT, Adapter, Views, refuse_text
+from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views
+from marltrain.envs.python.rewards import USUAL, check_reward, refuse_text
 from marltrain.errors import EnvError
 from marltrain.layout import Array, Space
 from marltrain.spec import LONE_PLAYER, EnvSpec, Step
@@ -47,8 +48,8 @@ class ParallelAdapter(Adapter):
         for p in self._alive:
             name = names[p]
             reward = rewards.get(name, 0.0)
-            if isinstance(reward, TEXT):
-                refuse_text(name, reward=reward)
+            if type(reward) not in USUAL:
+                check_reward(name, reward)
             out.reward[p, e] = reward
             if terminated.get(name) or truncated.get(name) or name not in present:
                 refuse_text(name, terminated=terminated.get(name), truncated=truncated.get(name))
@@ -119,8 +120,8 @@ class GymnasiumAdapter(Adapter):
         """Step the player; if both flags are set, the episode counts as terminated."""
         port = self._ports[0]
         observation, reward, terminated, truncated, info = self.env.step(port.action(actions, e))
-        if isinstance(reward, TEXT):
-            refuse_text(LONE_PLAYER, reward=reward)
+        if type(reward) not in USUAL:
+            check_reward(LONE_PLAYER, reward)
         out.reward[0, e] = reward
         if terminated or truncated:
             refuse_text(LONE_PLAYER, terminated=terminated, truncated=truncated)

@@ -17,7 +17,8 @@ from gymnasium import spaces
 from pettingzoo.utils import BaseWrapper, OrderEnforcingWrapper
 
 from marltrain.envs.layers import layers
-from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views, refuse_text
+from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views
+from marltrain.envs.python.rewards import USUAL, check_reward, refuse_text
 from marltrain.errors import EnvError
 from marltrain.layout import Array
 from marltrain.spec import EnvSpec, Step
@@ -176,8 +177,9 @@ class TurnAdapter(Adapter):
             self.check_known(rewards=gathered)
         for p in self._alive:
             total = gathered.get(names[p], counted[p])
+            if type(total) not in USUAL:
+                check_reward(names[p], total)
             if total != counted[p]:
-                refuse_text(names[p], reward=total)
                 reward[p, e] = total - counted[p]
                 counted[p] = total
 
