@@ -1,7 +1,5 @@
 """The version of marltrain, and those of the libraries that it uses."""
 
-from importlib import import_module, metadata
-
 __version__ = "0.1.0"
 
 
@@ -11,6 +9,8 @@ def version_of(package: str) -> str:
     TensorFlow may come from the package tensorflow-cpu, and marltrain from a folder of sources. The version is then the
     attribute `__version__` of the imported package.
     """
+    from importlib import import_module, metadata  # `import marltrain` imports no module that a working folder may hold
+
     if package == "marltrain":
         return __version__
     try:

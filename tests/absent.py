@@ -28,7 +28,7 @@ def missing(error: BaseException) -> str | None:
         seen.add(id(found))
         text = f"{found}"
         for name in ABSENT:
-            if re.search(rf"No module named '{name}[.']|{name}'? is not installed", text, re.IGNORECASE):
+            if re.search(rf"No module named '{name}[.']|\b{name}\b.{{0,60}} is not installed", text, re.IGNORECASE):
                 return name
         found = found.__cause__ or found.__context__
     return None

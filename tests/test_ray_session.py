@@ -69,6 +69,7 @@ def test_a_cluster_needs_the_token_and_leaves_no_files(base, tmp_path, how):
         [sys.executable, "-c", PROGRAM, how], env={**kept, "HOME": str(tmp_path), "RAY_TMPDIR": str(base)},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
+    assert told.stdout, told.stderr
     assert (told.returncode == 0) == (how == "forgotten"), told.stderr
     seen = json.loads(told.stdout)
     assert seen["answers"] == ["UNAUTHENTICATED"] * 3

@@ -8,11 +8,10 @@ from marltrain.policies.backends import first_gpu, make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 
 AUTO, CPU = "auto", "cpu"
-LARGE = 500_000
-"""Multiplications per row of a network from which a GPU is faster: `benchmarks/devices.py`, figures in docs/devices.md.
+LARGE = 200_000
+"""Multiplications per row of a network from which "auto" takes a GPU, see docs/devices.md and `benchmarks/devices.py`.
 
-A network with two hidden layers of 64 units has about 5,000, of 256 units 70,000, of 512 units 270,000; three
-convolutions over an image of 84x84 have 9,000,000.
+The rates of both devices cross at about 60,000 for PPO, whose minibatches have many rows, and at about 500,000 for DQN.
 """
 
 

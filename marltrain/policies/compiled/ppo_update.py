@@ -157,7 +157,7 @@ class PPOUpdate:
         threads = min(self.backend.threads(), 2 * self.agents)
         self.record["work"] = self._work.of(threads)
         if threads > 1 and self._pool is None:
-            self._pool = ThreadPoolExecutor(thread_name_prefix="marltrain-passes")
+            self._pool = ThreadPoolExecutor(2 * self.agents - 1, thread_name_prefix="marltrain-passes")
         try:
             for thread in range(1, threads):
                 self._others.append(self._pool.submit(_update(), self.address, thread))  # type: ignore[union-attr]

@@ -91,8 +91,11 @@ def _check_next(rows: State, pointers: Array, acted: Array, times: Array, now: i
 
 
 def _check_following(rows: State, pointers: Array, acted: Array, turn: Array, oldest: int) -> None:
-    """Raise SaveError for a pointer to a row in which the player neither decided nor, in the newest row, has to."""
-    decides = acted.copy()
+    """Raise SaveError for a pointer to a row in which the player neither decided nor, in the newest row, has to.
+
+    A batch step in which nobody decided is the last of a call of `train`: the next call begins with new episodes.
+    """
+    decides = acted | ~acted.any((0, 2))[None, :, None]
     decides[:, -1] = turn
     player, row, env = np.nonzero(pointers >= 0)
     wrong = np.flatnonzero(~decides[player, pointers[player, row, env] - oldest, env])

@@ -85,8 +85,8 @@ def test_small_networks_stay_on_the_cpu(gpu):
 
 
 def test_large_networks_go_to_a_gpu(gpu):
-    agent = mt.DQN(*SPACES, network=mt.MLP((710, 710)), seed=0)
-    sizes = f"{6 * 710 + 710 * 710 + 710 * 3:,}"
+    agent = mt.DQN(*SPACES, network=mt.MLP((450, 450)), seed=0)
+    sizes = f"{6 * 450 + 450 * 450 + 450 * 3:,}"
     reason = f"multiplications per row of its largest network: {sizes}; a GPU is faster from {LARGE:,}"
     assert agent.placement == Placement(OTHER, reason)
     assert str(agent.backend.device) == str(agent.learner_.backend.device) == OTHER
@@ -143,7 +143,7 @@ NATURE = mt.CNN((512,), filters=((32, 8, 4), (64, 4, 2), (64, 3, 1)))
         (lambda: mt.PPO(*SPACES, network=mt.GRU(), seed=0), "cpu"),
         (lambda: mt.PPO(*SPACES, network=mt.LSTM((128,), units=128), seed=0), "cpu"),
         (lambda: mt.SAC(SPACES[0], spaces.Box(-1, 1, (2,), np.float32), network=mt.MLP((256, 256)), seed=0), "cpu"),
-        (lambda: mt.DQN(*SPACES, network=mt.MLP((512, 512)), seed=0), "cpu"),
+        (lambda: mt.DQN(*SPACES, network=mt.MLP((512, 512)), seed=0), OTHER),
         (lambda: mt.DQN(*SPACES, network=mt.MLP((1024, 1024)), seed=0), OTHER),
         (lambda: mt.DQN(SCREEN, SPACES[1], seed=0), "cpu"),
         (lambda: mt.DQN(spaces.Box(0, 255, (84, 84, 4), np.uint8), SPACES[1], network=NATURE, seed=0), OTHER),

@@ -261,7 +261,7 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
         for rollout, expected in zip(rollouts[:-1], measured, strict=False):
             np.testing.assert_equal(update(rollout, many)[0], expected)
         pool = made._pool
-        assert 1 <= len(pool._threads) < min(threads, 7)
+        assert 1 <= len(pool._threads) <= 5  # two networks of each of three agents, less the thread of the caller
         many.close()
         assert made._pool is None
         assert not any(thread.is_alive() for thread in pool._threads)

@@ -1,6 +1,7 @@
 """Runners in this process, in place of Ray actors: arguments and results are pickled, and arrays are read-only."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -58,6 +59,7 @@ class LocalRunner:
 @pytest.fixture
 def local_runners(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[LocalRunner]]:
     """Let runners be `LocalRunner`s, and look for those that have started at the end of every fragment."""
+    import_module("ray")  # without it, the tests are skipped before they start a runner
     monkeypatch.setattr(LocalRunner, "made", [])
     monkeypatch.setattr(LocalRunner, "held", False)
     monkeypatch.setattr(LocalRunner, "room", 100)

@@ -114,7 +114,7 @@ def test_observations_must_be_finite(wrong):
     good, bad = np.zeros((2, 3)), np.array([[0, 0, 0], [0, np.nan, 0]])
     given = {"observation": good, "next_observation": good, "legal": np.ones((2, 3)), "next_legal": np.ones((2, 3))}
     rows_of(player, **{**GOOD, **given})
-    with pytest.raises(SpecError, match="observations must be finite"):
+    with pytest.raises(SpecError, match="expected a finite number"):
         rows_of(player, **{**GOOD, **given, wrong: bad})
 
 

@@ -184,7 +184,7 @@ def test_error_in_load_state_dict_names_the_callback(run):
         (("courses", "0", "gathered"), 1e308, r"courses/0/gathered must be of type int, got 1e\+308"),
         (("courses", "0", "gathered"), 10, "courses/0/gathered must be from 0 to 9, got 10"),
         (("courses", "0", "credit"), 1.0, "courses/0/credit must be a fraction of an update, below 1, got 1.0"),
-        (("actors", "carries"), [{"list": 3}], "a carry/tuple is missing"),
+        (("actors", "carries"), [{"list": 3}], "a carry/dict is missing"),
         (("callbacks", "all", 0, "state", "last"), [0, "1.5"], "its seconds must be of type float, got '1.5'"),
         (
             ("faults", "rows"),
