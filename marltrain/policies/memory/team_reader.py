@@ -9,16 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.errors import AgentError
+from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.batch import Needs, TeamBatch, TeamRows
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.other_players import OtherPlayers
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
+from marltrain.state import State
 
 SAME = 1e-5
 """Largest difference between equal rewards, as a share of their size."""
+CHECKED = 4096
+"""Batch steps of a restored memory that are checked at once."""
 
 
 class TeamReader(Reader):
@@ -147,23 +150,43 @@ class TeamReader(Reader):
         """Return whether an agent may learn from a closed row of the batch steps, [B] bool."""
         return np.logical_or.reduce([part.drawable(times, envs).any(0) for part in self.parts])
 
+    def restore(self, state: State) -> None:
+        """See `Reader`; raises SaveError for rewards of the team's players that differ and must be equal."""
+        oldest, envs = max(part.ring.oldest for part in self.parts), self.ring.num_envs
+        for first in range(oldest, self.ring.now, CHECKED) if self.one_reward else ():
+            last = min(first + CHECKED, self.ring.now)
+            times, env = np.repeat(np.arange(first, last), envs), np.tile(np.arange(envs), last - first)
+            found = [part.found(times, env, np.asarray(part.drawable(times, env).any(0))) for part in self.parts]
+            rewards = [part.ring.read(part.ring.reward, own.cells) for part, own in zip(self.parts, found, strict=True)]
+            _, told = self._one_reward(np.concatenate(rewards), np.concatenate([own.in_time for own in found]), env)
+            if told:
+                raise SaveError(
+                    f"the memory from batch step {first} to {last}: the players of a team have one reward, and {told}"
+                )
+
     def _reward(self, rows: Sequence[TeamRows], in_time: Array, envs: Array) -> Array:
         """Return the reward of the team, [B] float32; raises AgentError if its players' rewards differ."""
         rewards = np.concatenate([part.reward.reshape(-1, len(envs)) for part in rows])
+        high, told = self._one_reward(rewards, in_time, envs)
+        if told:
+            raise AgentError(
+                f"the players of a team learn from one reward, and {told}. If they cooperate, give the trainer "
+                'team_reward="mean" or "sum". Rivals are in teams of their own: make_agents(teams="prefix"), or '
+                'teams={"name": [players]}, and the same teams as team_reward='
+            )
+        return np.where(in_time.any(0), high, 0.0).astype(np.float32)
+
+    def _one_reward(self, rewards: Array, in_time: Array, envs: Array) -> tuple[Array, str]:
+        """Return the largest of the rewards [N, B] of the players in time, and where they differ in words, or ""."""
         low = np.where(in_time, rewards, np.inf).min(0)
         high = np.where(in_time, rewards, -np.inf).max(0)
         differs = high - low > SAME * np.maximum(1.0, np.abs(high))
-        if np.count_nonzero(differs):
-            b = int(differs.argmax())
-            names = [name for part in self.parts for name in part.names]
-            told = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
-            raise AgentError(
-                f"the players of a team learn from one reward, and theirs differ in environment {envs[b]}: "
-                f'{", ".join(told)}. If they cooperate, give the trainer team_reward="mean" or "sum". Rivals are in '
-                'teams of their own: make_agents(teams="prefix"), or teams={"name": [players]}, and the same teams as '
-                "team_reward="
-            )
-        return np.where(in_time.any(0), high, 0.0).astype(np.float32)
+        if not np.count_nonzero(differs):
+            return high, ""
+        b = int(differs.argmax())
+        names = [name for part in self.parts for name in part.names]
+        told = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
+        return high, f"theirs differ in environment {envs[b]}: {', '.join(told)}"
 
 
 class Found(NamedTuple):

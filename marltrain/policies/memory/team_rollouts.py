@@ -75,7 +75,8 @@ class TeamRolloutReader(TeamReader):
         return State({"since": self.earliest}, {"dropped": np.concatenate([part.since for part in self.parts])})
 
     def restore(self, state: State) -> None:
-        """See `Reader`; raises SaveError for a batch step later than those of the ring."""
+        """See `TeamReader`; raises SaveError for a batch step later than those of the ring."""
+        super().restore(state)
         self.earliest = state.count("since", 0, self.ring.coming)
         players = [len(part.since) for part in self.parts]
         dropped = state.array("dropped", np.int64, (sum(players),))

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marltrain.errors import AgentError
+from marltrain.errors import AgentError, SaveError
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.team_reader import TeamReader
+from marltrain.state import State
 from tests.policies.memory.test_states import Numbered, assert_of_moments, needs
 from tests.policies.memory.worlds import Record, Script, World, drive, one_group, two_groups
 
@@ -52,6 +53,19 @@ STEPS = [
     ((0, 1, 2), (0, 0, 0), {}, False),
 ]
 """b dies at 2 while the others go on; a and c are truncated at 4; c pauses at 5 and joins at 6; all terminate at 7."""
+
+
+def test_rewards_of_a_file_that_differ_are_refused():
+    """Those of players that were not in time do not count: b at batch step 3, and nobody's at the newest."""
+    streams = played(STEPS)
+    ring = streams.rings[0]
+    for one_reward in (True, False):
+        reader(streams, [[[0], [1], [2]]], one_reward=one_reward).restore(State())
+    ring.reward[1, 3], ring.reward[2, 6] = 99, 8
+    with pytest.raises(SaveError, match=r"one reward, and theirs differ in environment 0: a 7, b 7, c 8"):
+        reader(streams, [[[0], [1], [2]]]).restore(State())
+    reader(streams, [[[0], [1]]]).restore(State())
+    reader(streams, [[[0], [1], [2]]], one_reward=False).restore(State())
 
 
 def test_the_moments_of_a_game_by_hand():
