@@ -93,12 +93,18 @@ class Plan:
         """Return the plan of a tool whose argument `trainer` holds further arguments of the trainer.
 
         every: env steps between tests; None: a tenth.  There are 20 episodes per test unless `trainer` says otherwise.
-        Raises ConfigError for arguments that the tool sets itself, and for trainings without tests.
+        Raises ConfigError for arguments that the tool sets itself, for trainings without tests, and for two numbers of
+        env steps between tests.
         """
         given = dict(trainer or {})
         for name, remedy in OF_TOOLS.items():
             if name in given:
                 raise ConfigError(f"{tool}: trainer={{{name!r}: {shown(given[name])}}} cannot be given: {remedy}")
+        if every is not None and given.get("test_freq_steps", every) != every:
+            raise ConfigError(
+                f"{tool}: every={every} and trainer={{'test_freq_steps': {shown(given['test_freq_steps'])}}} are both "
+                "env steps between tests: leave one of them out"
+            )
         settings = {"test_freq_steps": every or max(1, steps // TESTS), "episodes_per_test": 20, **given}
         if settings["test_freq_steps"] is None:
             raise ConfigError(f"{tool}: trainer={{'test_freq_steps': None}}: the metric needs tests; give env steps")

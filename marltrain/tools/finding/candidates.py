@@ -106,10 +106,30 @@ def with_settings(name: Any, settings: Mapping[str, Any], changes: Mapping[str, 
     """
     if isinstance(name, Mapping):
         return {key: with_settings(entry, settings, changes) for key, entry in name.items()}
-    is_pair = isinstance(name, tuple) and len(name) == 2 and isinstance(name[1], Mapping)
-    if isinstance(name, list | tuple) and not is_pair:
+    if is_list(name):
         return [with_settings(entry, settings, changes) for entry in name]
-    kind, own = name if is_pair else (name, {})
+    kind, own = name if is_pair(name) else (name, {})
     if kind == RANDOM or (isinstance(kind, type) and issubclass(kind, RandomAgent)):
         return name
     return kind, {**settings, **own, **changes}
+
+
+def settings_of_entries(name: Any, where: str = "name") -> dict[str, Mapping[str, Any]]:
+    """Return the settings of each pair in the argument `name` of `make_agents`, by its place: "name['wolf']"."""
+    if isinstance(name, Mapping):
+        inner = [settings_of_entries(entry, f"{where}[{key!r}]") for key, entry in name.items()]
+    elif is_list(name):
+        inner = [settings_of_entries(entry, f"{where}[{i}]") for i, entry in enumerate(name)]
+    else:
+        inner = [{where: name[1]}] if is_pair(name) else []
+    return {place: settings for found in inner for place, settings in found.items()}
+
+
+def is_pair(name: Any) -> bool:
+    """Return whether an entry is a pair (algorithm, settings)."""
+    return isinstance(name, tuple) and len(name) == 2 and isinstance(name[1], Mapping)
+
+
+def is_list(name: Any) -> bool:
+    """Return whether the argument `name` of `make_agents` is a list of entries, by the players' order."""
+    return isinstance(name, list | tuple) and not is_pair(name)

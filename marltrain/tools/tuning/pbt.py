@@ -98,7 +98,8 @@ def population_based_training(
     members: their number.  steps: env steps of each.  every: env steps between tests; None: a tenth.
     share: after each test but the last, this share of the members, the worst ones, copies weights, optimizer state and
       settings from as many of the best ones. The settings are then multiplied by 0.8 or 1.25, within their ranges.
-    name, env, env_args, reward_metric, trainer: see `tune`.  seed: equal seeds give equal results.
+    name: see `tune`; settings that it holds are fixed, unless `space` holds a range for them.
+    env, env_args, reward_metric, trainer: see `tune`.  seed: equal seeds give equal results.
 
     The metric is the largest of many: test the agents again, as with `DecentralizedTrainer.test`.
     Raises ConfigError for a wrong argument, and AgentError for agents that cannot be trained on copies of the

@@ -11,6 +11,7 @@ from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.json_files import to_json
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.tools.finding.candidates import is_list, is_pair, settings_of_entries
 
 OF_AGENTS = ("backend", "device", "identify", "jit_compile", "share", "strategy", "teams")
 """Arguments of `make_agents` and of agents besides the settings of the algorithm."""
@@ -31,29 +32,35 @@ class Space:
     def of(cls, algo: Any, given: Mapping[str, Any], *, per_row: bool) -> Space:
         """Return the space of an algorithm: the given settings, and its default ranges for the others.
 
+        algo: the first argument of `make_agents`. Settings that its entries hold are fixed, unless `given` holds a
+          range or choices for them.
         given: name -> a value (fixed), (low, high) or a `Range`, or a list (choices; of two numbers, too).
         per_row: leave out default ranges of settings in which agents of one learner cannot differ.
-        Raises ConfigError for an unknown name and for an empty space.
+        Raises ConfigError for an unknown name, for an empty space and for two values of a setting.
         """
-        known = _fields_of(algo)
+        known, entries = _fields_of(algo), settings_of_entries(algo)
         if known:
             _check_names(given, [*known, *OF_AGENTS])
-        ranges: dict[str, Range] = {name: f.metadata["search"] for name, f in known.items()
-                                    if f.metadata.get("search") and (f.metadata["per_row"] or not per_row)}  # fmt: skip
+        defaults: dict[str, Range] = {
+            name: f.metadata["search"] for name, f in known.items()
+            if f.metadata.get("search") and (f.metadata["per_row"] or not per_row)
+        }  # fmt: skip
+        named = {*given, *(name for own in entries.values() for name in own)}
+        ranges = {name: default for name, default in defaults.items() if name not in named}
         fixed, choices = {}, {}
         for name, value in given.items():
-            default = ranges.pop(name, None)
             if isinstance(value, Range):
                 ranges[name] = value
             elif _is_pair(value):
-                ranges[name] = _range(value, default)
+                ranges[name] = _range(value, defaults.get(name))
             elif isinstance(value, list):
                 choices[name] = _distinct(name, value)
             else:
                 fixed[name] = value
+        _check_agreement(fixed, entries)
         if not ranges and not choices:
             raise ConfigError("tune: every setting is fixed; give a range (low, high) or a list of choices for one")
-        settings = None if isinstance(algo, Mapping) else _settings_of(algo)
+        settings = _settings_of(algo) if known else None
         whole = {
             name for name, r in ranges.items()
             if isinstance(r.low, int) and isinstance(r.high, int)
@@ -120,13 +127,25 @@ def _check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
             raise ConfigError(f"tune: the agents have no setting {name!r}.{did_you_mean(name, known)}")
 
 
+def _check_agreement(fixed: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ConfigError if a setting has another value in the space than in an entry of the algorithm."""
+    for where, own in entries.items():
+        for name in own.keys() & fixed.keys():
+            if own[name] is not fixed[name] and to_json(own[name]) != to_json(fixed[name]):
+                raise ConfigError(
+                    f"tune: {name} is {shown(fixed[name])} in the space and {shown(own[name])} in {where}: leave one "
+                    "of them out, or give a range (low, high)"
+                )
+
+
 def _fields_of(algo: Any) -> dict[str, Field[Any]]:
-    """Return the fields of the settings of an algorithm, by name; none for a mapping of players."""
-    return {} if isinstance(algo, Mapping) else {f.name: f for f in fields(_settings_of(algo))}
+    """Return the fields of the settings of an algorithm, by name; none for a mapping or a list of players."""
+    several = isinstance(algo, Mapping) or is_list(algo)
+    return {} if several else {f.name: f for f in fields(_settings_of(algo))}
 
 
 def _settings_of(algo: Any) -> type:
-    kind = algo[0] if isinstance(algo, tuple) else algo
+    kind = algo[0] if is_pair(algo) else algo
     kind = agent_class(kind) if isinstance(kind, str) and kind in ALGORITHMS else kind
     if not (isinstance(kind, type) and issubclass(kind, LearningAgent)):
         raise ConfigError(f"tune: give an algorithm or a class of agents that learn, got {shown(algo)}")

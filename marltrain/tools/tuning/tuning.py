@@ -18,6 +18,7 @@ from marltrain.envs import resolve
 from marltrain.errors import AgentError, ConfigError, WorkerError, error_text, printable, warn
 from marltrain.json_files import to_json
 from marltrain.random import child_seed
+from marltrain.tools.finding.candidates import is_pair, settings_of_entries
 from marltrain.tools.run_files.values import as_text
 from marltrain.tools.run_files.writing import write_settings
 from marltrain.tools.training import Plan
@@ -126,10 +127,12 @@ def tune(
 ) -> TuneResult:
     """Search settings of agents with Optuna (TPE), and train the best ones again with fresh seeds.
 
-    name: algorithm, as in `make_agents`.  env, env_args, reward_metric: as in `DecentralizedTrainer`; trainer: its
-      further arguments.
-    space: setting -> a value (fixed), (low, high) or a `Range`, or a list of choices. Settings that are not named are
-      searched in the default ranges of the algorithm, if they have one (`setting(search=)`); others keep their default.
+    name: algorithm, as in `make_agents`. Settings that it holds, as a pair does, are fixed, unless `space` holds a
+      range or choices for them. A mapping or list of entries, one per player, has no default ranges.
+    env, env_args, reward_metric: as in `DecentralizedTrainer`; trainer: its further arguments.
+    space: setting -> a value (fixed), (low, high) or a `Range`, or a list of choices. Settings that neither `space` nor
+      `name` holds are searched in the default ranges of the algorithm, if they have one (`setting(search=)`); others
+      keep their default.
     trials: number of finished trials of the study; failed and pruned ones count.
     steps, seeds: env steps of each training, and trainings of each trial. All trials have the same seeds.
     population: number of trials trained at once. Trials that differ only in numbers are rows of one learner, which is
@@ -194,8 +197,9 @@ def _about(subject: Subject, asked: TuneSettings, unpruned: int) -> dict[str, An
 def _warn_of_unsaved(subject: Subject) -> None:
     """Warn, before the first trial, of values that `TuneResult.save` cannot write."""
     space = subject.space
-    own = subject.algo[1] if isinstance(subject.algo, tuple) else {}
-    values = [*subject.plan.settings.items(), *own.items(), *space.fixed.items()]
+    own = settings_of_entries(subject.algo)
+    values = [*subject.plan.settings.items(), *space.fixed.items()]
+    values += [item for settings in own.values() for item in settings.items()]
     values += [(name, option) for name, options in space.choices.items() for option in options]
     for name, value in values:
         try:
@@ -227,7 +231,7 @@ def _result(study: Study, subject: Subject, asked: TuneSettings) -> TuneResult:
         warn(f"tune: {asked.fresh_seeds - len(metrics)} of {asked.fresh_seeds} trainings with fresh seeds failed")
     known = bool(metrics)
     interval = bootstrap(np.array(metrics)) if known else (float("nan"), float("nan"))
-    own = subject.algo[1] if isinstance(subject.algo, tuple) else {}
+    own = subject.algo[1] if is_pair(subject.algo) else {}
     settings = {"trainer": {"steps_per_train": asked.steps, **subject.plan.settings}, "agents": {**own, **chosen}}
     return TuneResult(
         settings, float(np.mean(metrics)) if known else float("nan"), interval, tuple(metrics), table, study.study

@@ -1,5 +1,7 @@
 """Population-based training: copies between rows of one learner, changed settings."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,17 @@ def test_the_worst_members_copy_the_best_and_change_their_settings():
     assert again.to_csv() == table.to_csv() and trained(seed=1).table.to_csv() != table.to_csv()
 
 
+def test_settings_of_a_pair_stay_in_all_members():
+    """Only the entropy weight has a range; the pair's discount has a default range, and is 0.5 all the same."""
+    own = {"gamma": 0.5, "clip": 0.3, "network": SMALL, "minibatches": 1, "epochs": 1, "learning_rate": 1e-3}
+    given: dict[str, Any] = {"members": 4, "steps": 24, "every": 12, "trainer": TRAINER, "env_args": SHORT}
+    result = mt.population_based_training(("ppo", own), Identity, {"entropy_coef": (1e-4, 0.1)}, **given)
+    assert "gamma" not in result.settings and "gamma" not in result.table and "learning_rate" not in result.table
+    members: list[Any] = result.agents
+    kept = [(agent.hyper.gamma, agent.hyper.clip, agent.hyper.learning_rate) for agent in members]
+    assert set(kept) == {(0.5, 0.3, 1e-3)}
+
+
 def test_rows_take_weights_and_settings_and_keep_their_random_numbers():
     donors, agents = ppo(seed=1), ppo(seed=2)
     before = [agent.state().info["learner"]["rngs"] for agent in agents]
@@ -52,5 +65,7 @@ def test_wrong_arguments_are_refused():
         mt.population_based_training("ppo", Identity, {"epochs": [1, 2]}, env_args=SHORT)
     with pytest.raises(ConfigError, match="members must be at least 4"):
         mt.population_based_training("ppo", Identity, members=3, env_args=SHORT)
+    with pytest.raises(ConfigError, match=r"every=8 and trainer=.'test_freq_steps': 12. are both env steps between"):
+        mt.population_based_training("ppo", Identity, every=8, trainer={"test_freq_steps": 12}, env_args=SHORT)
     with pytest.raises(AgentError, match="agents of a team"):
         mt.population_based_training("vdn", Identity, {"network": SMALL}, env_args=SHORT)

@@ -18,6 +18,32 @@ def test_default_ranges_are_those_of_the_settings():
     assert "tau" in Space.of("sac", {}, per_row=True).ranges and "max_kl" in Space.of("trpo", {}, per_row=True).ranges
 
 
+def test_settings_of_a_pair_are_fixed_unless_a_range_is_given():
+    """PPO has six default ranges; the pair names two of them, and the space gives one of these a range."""
+    pair = ("ppo", {"gamma": 0.5, "clip": 0.3, "max_grad_norm": None})
+    space = Space.of(pair, {"clip": (0.1, 0.2)}, per_row=True)
+    assert set(space.ranges) == {"learning_rate", "gae_lambda", "clip", "entropy_coef", "value_coef"}
+    assert space.ranges["clip"] == mt.Range(0.1, 0.2) and space.fixed == {} == space.choices
+    ranged = Space.of(pair, {"gamma": (0.9, 0.99)}, per_row=True)
+    assert ranged.ranges["gamma"] == mt.Range(0.9, 0.99, "complement")  # the scale of the default range
+    assert Space.of(pair, {"gamma": [0.5, 0.9]}, per_row=True).choices == {"gamma": [0.5, 0.9]}
+    assert "gamma" not in Space.of((mt.PPO, {"gamma": mt.linear(0.5, 0.9, 10)}), {}, per_row=True).ranges
+    assert Space.of(("ppo", {"network": mt.MLP((8,))}), {"network": mt.MLP((8,))}, per_row=True).fixed
+
+
+def test_two_values_of_a_setting_are_an_error_that_names_both():
+    pair, space = ("ppo", {"gamma": 0.5}), {"gamma": 0.9, "learning_rate": (1e-4, 1e-3)}
+    several: list[tuple[Any, str]] = [
+        (pair, "name"), ({"a*": "ppo", "b": pair}, r"name\['b'\]"), (["ppo", pair], r"name\[1\]"),
+        (("ppo", pair), r"name\[1\]"),
+    ]  # fmt: skip
+    for given, where in several:
+        with pytest.raises(ConfigError, match=f"gamma is 0.9 in the space and 0.5 in {where}: leave one"):
+            Space.of(given, space, per_row=True)
+        assert "learning_rate" in Space.of(given, {**space, "gamma": 0.5}, per_row=True).ranges
+        assert "gamma" in Space.of(given, {"gamma": (0.4, 0.9)}, per_row=True).ranges
+
+
 def test_suggestions_become_settings():
     given = {"gamma": mt.Range(0.9, 0.999, "complement"), "epochs": (2, 5), "clip": 0.2, "network": ["a", "b"]}
     space = Space.of("ppo", given | dict.fromkeys(("learning_rate", "gae_lambda", "entropy_coef", "value_coef"), 0.5),

@@ -95,19 +95,45 @@ def test_a_metric_that_is_not_finite_is_a_failure():
     assert study.claim(1, lambda trial: {}) == [] and study.best() is None
 
 
-def test_suggestions_replace_settings_of_a_pair(monkeypatch):
-    seen: list[Any] = []
+@pytest.fixture
+def seen(monkeypatch):
+    """The agents that trials make."""
+    made: list[Any] = []
 
     def recorded(*args, **settings):
-        seen.append(mt.make_agents(*args, **settings))
-        return seen[-1]
+        made.append(mt.make_agents(*args, **settings))
+        return made[-1]
 
     monkeypatch.setattr(trials_of, "make_agents", recorded)
+    return made
+
+
+def test_suggestions_replace_settings_of_a_pair(seen):
     pair = ("ppo", {"learning_rate": 0.01, "max_grad_norm": None})
     result = mt.tune(pair, Identity, SPACE, trials=1, steps=24, fresh_seeds=0, trainer=FEW, env_args=SHORT)
     rate = result.study.best_params["learning_rate"]
     assert seen and all(agents[0].hyper.learning_rate == rate for agents in seen)
     assert result.settings["agents"]["learning_rate"] == rate and result.settings["agents"]["max_grad_norm"] is None
+
+
+def test_settings_of_a_pair_without_a_range_are_kept(seen):
+    """Discounts of 0.5 and clips of 0.3, which have default ranges; alone, by player and in a list."""
+    own = {"gamma": 0.5, "clip": 0.3, "network": SMALL, "minibatches": 1, "epochs": 1}
+    given: dict[str, Any] = {
+        "trials": 1,
+        "steps": 24,
+        "fresh_seeds": 1,
+        "trainer": FEW,
+        "env_args": {**SHORT, "players": 2},
+    }
+    several: list[Any] = [("ppo", own), {"*": ("ppo", own)}, [("ppo", own), ("ppo", own)]]
+    for name in several:
+        seen.clear()
+        result = mt.tune(name, Identity, {"entropy_coef": (1e-4, 0.1)}, progress=False, **given)
+        assert len(seen) >= 2 and all(a.hyper.gamma == 0.5 and a.hyper.clip == 0.3 for made in seen for a in made)
+        assert {a.hyper.entropy_coef for a in seen[-1]} == {result.settings["agents"]["entropy_coef"]}
+        assert "1 - gamma" not in result.study.best_params
+    assert mt.tune(("ppo", own), Identity, progress=False, **given).settings["agents"]["gamma"] == 0.5
 
 
 def test_a_suggestion_that_fails_frees_its_slot():
