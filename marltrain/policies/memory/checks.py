@@ -95,7 +95,7 @@ def _check_following(rows: State, pointers: Array, acted: Array, turn: Array, ol
 
     A batch step in which nobody decided is the last of a call of `train`: the next call begins with new episodes.
     """
-    decides = acted | ~acted.any((0, 2))[None, :, None]
+    decides = acted | ~acted.any((0, 2), keepdims=True)
     decides[:, -1] = turn
     player, row, env = np.nonzero(pointers >= 0)
     wrong = np.flatnonzero(~decides[player, pointers[player, row, env] - oldest, env])
