@@ -123,8 +123,9 @@ class NetworkSpec:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Return the specification as JSON values."""
-        return {"type": type(self).__name__, **asdict(self)}
+        """Return the specification as JSON values; without channels="auto", as older versions described it."""
+        values = {name: value for name, value in asdict(self).items() if (name, value) != ("channels", AUTO)}
+        return {"type": type(self).__name__, **values}
 
 
 def _is_size(value: Any) -> bool:

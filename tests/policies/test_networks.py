@@ -14,7 +14,7 @@ from marltrain.errors import ConfigError, SpecError
 from marltrain.layout import Layout
 from marltrain.policies.backends import make_backend
 from marltrain.policies.default_network import default_network
-from marltrain.policies.networks import CNN, GRU, MLP, Head, NetworkDefinition, Plan, spec_from
+from marltrain.policies.networks import CNN, GRU, MLP, Head, NetworkDefinition, NetworkSpec, Plan, spec_from
 from marltrain.policies.parameters import LARGE, Parameter
 from marltrain.random import generator
 from tests.policies.batches import IMAGE, VECTOR
@@ -119,6 +119,16 @@ def test_the_default_network_fits_any_image():
             Plan(NetworkDefinition(default_network(layout), HEAD, layout))
     agent = mt.PPO(pixels(1, 1), spaces.Discrete(2), seed=0)
     assert agent.act(np.zeros((1, 1), np.uint8)) in (0, 1)
+
+
+def test_channels_that_are_looked_for_are_not_described():
+    """Runs and agents of versions without this setting then have equal descriptions."""
+    assert CNN(filters=((2, 3, 1),)).describe() == {
+        "type": "CNN", "hidden": (128,), "activation": "relu", "filters": ((2, 3, 1),),
+    }  # fmt: skip
+    specs: tuple[NetworkSpec, ...] = CNN(), CNN(channels="last"), GRU(filters=((2, 3, 1),), channels="first"), MLP()
+    for spec in specs:
+        assert spec_from(spec.describe()) == spec
 
 
 @pytest.mark.parametrize(
