@@ -18,6 +18,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.remedies import network_remedy, rollout_remedy
 
 SettingsT = TypeVar("SettingsT")
 CallableT = TypeVar("CallableT", bound=Callable[..., Any])
@@ -91,7 +92,8 @@ def build(cls: type[SettingsT], values: Mapping[str, Any], where: str, arguments
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            meant = did_you_mean(name, [*known, *arguments])
+            meant = network_remedy(name, values[name], known) or did_you_mean(name, [*known, *arguments])
+            meant += rollout_remedy(name, meant)
             raise ConfigError(f"{where} has no setting {name!r}.{meant} It has: {', '.join(known)}")
     made = cls(**values)
     validate(made, where)

@@ -29,31 +29,51 @@ LONGEST = 200
 """Maximum length of a value in a message, in characters."""
 LONGEST_TEXT, LONGEST_TRACEBACK = 2_000, 8_000
 """Maximum lengths of the text and of the traceback of foreign errors, in characters."""
-ALSO_CALLED = {
-    "buffer_size": "capacity",
-    "clip_range": "clip",
-    "discount": "gamma",
-    "ent_coef": "entropy_coef",
-    "episodes": "episodes_per_train",
-    "eps": "epsilon",
-    "gae": "gae_lambda",
-    "lambda": "gae_lambda",
-    "lr": "learning_rate",
-    "max_steps": "steps_per_train",
-    "memory_size": "capacity",
-    "n_envs": "num_train_envs",
-    "n_epochs": "epochs",
-    "net": "network",
-    "num_envs": "num_train_envs",
-    "num_epochs": "epochs",
-    "policy_kwargs": "network",
-    "steps": "steps_per_train",
-    "target_update_interval": "target_sync",
-    "timesteps": "steps_per_train",
-    "total_timesteps": "steps_per_train",
-    "vf_coef": "value_coef",
+ALSO_CALLED: dict[str, tuple[str, ...]] = {
+    "actor_lr": ("learning_rate",),
+    "buffer_size": ("capacity",),
+    "clip_param": ("clip",),
+    "clip_range": ("clip",),
+    "critic_lr": ("critic_learning_rate",),
+    "discount": ("gamma",),
+    "ent_coef": ("entropy_coef",),
+    "episodes": ("episodes_per_train",),
+    "eps": ("epsilon",),
+    "gae": ("gae_lambda",),
+    "grad_clip": ("max_grad_norm",),
+    "lam": ("gae_lambda",),
+    "lambda": ("gae_lambda",),
+    "lambda_": ("gae_lambda",),
+    "lr": ("learning_rate",),
+    "max_steps": ("steps_per_train",),
+    "memory_size": ("capacity",),
+    "minibatch_size": ("batch_size",),
+    "n_envs": ("num_train_envs",),
+    "n_epochs": ("epochs",),
+    "n_steps": ("n_step", "update_freq"),
+    "net": ("network",),
+    "num_envs": ("num_train_envs",),
+    "num_epochs": ("epochs",),
+    "num_minibatches": ("minibatches",),
+    "num_sgd_iter": ("epochs",),
+    "num_steps": ("n_step", "update_freq"),
+    "policy_kwargs": ("network",),
+    "polyak": ("tau",),
+    "replay_size": ("capacity",),
+    "rollout_fragment_length": ("update_freq",),
+    "rollout_length": ("update_freq",),
+    "sgd_minibatch_size": ("batch_size",),
+    "steps": ("steps_per_train",),
+    "target_update_freq": ("target_sync",),
+    "target_update_interval": ("target_sync",),
+    "timesteps": ("steps_per_train",),
+    "total_timesteps": ("steps_per_train",),
+    "train_batch_size": ("update_freq",),
+    "train_freq": ("update_freq",),
+    "vf_coef": ("value_coef",),
+    "vf_loss_coeff": ("value_coef",),
 }
-"""Names of settings in other libraries -> names in marltrain, for suggestions."""
+"""Names of settings in other libraries -> names in marltrain, for suggestions; several if the library decides."""
 _SKIPPED = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__)
 """Beginnings of the paths of files whose frames a warning does not point to."""
 
@@ -181,19 +201,27 @@ def clean(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the nearest known name; an empty string without one, or if `name` is not text."""
-    near = nearest(name, known)
-    return f" Did you mean {near!r}?" if near else ""
+    """Return " Did you mean 'x'?" for the nearest known name; an empty string without one, or if `name` is not text.
+
+    A name of other libraries that stands for several known names suggests all of them.
+    """
+    near = nearest_names(name, known)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:
     """Return the known name nearest to `name`, or an empty string; case and dashes are ignored."""
+    return (nearest_names(name, known) or [""])[0]
+
+
+def nearest_names(name: Any, known: Iterable[str]) -> list[str]:
+    """Return the known names nearest to `name`, several only for a name of other libraries; see `nearest`."""
     if not isinstance(name, str) or len(name) > LONGEST:
-        return ""
+        return []
     plain = {other.lower().lstrip("-").replace("-", "_"): other for other in known}
     wanted = name.lower().lstrip("-").replace("-", "_")
-    if ALSO_CALLED.get(wanted) in plain:
-        return plain[ALSO_CALLED[wanted]]
+    if called := [plain[own] for own in ALSO_CALLED.get(wanted, ()) if own in plain]:
+        return called
     longer = [other for other in plain if f"_{wanted}_" in f"_{other}_"]
     near = longer if len(longer) == 1 else difflib.get_close_matches(wanted, plain, n=1, cutoff=0.6)
-    return plain[near[0]] if near else ""
+    return [plain[one] for one in near]

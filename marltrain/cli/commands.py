@@ -27,6 +27,7 @@ from marltrain.cli.train import add_train_arguments, print_how_to_resume, train
 from marltrain.cli.tune import add_tune_arguments, tune
 from marltrain.cli.watch import add_watch_arguments, watch
 from marltrain.errors import ConfigError, MarlTrainError, did_you_mean
+from marltrain.remedies import on_command_line
 from marltrain.version import __version__
 
 INTERRUPTED = 130
@@ -86,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return _run(sys.argv[1:] if arguments is None else arguments)
+            with on_command_line():
+                return _run(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()  # here, so that a missing reader is handled below
     except BrokenPipeError:

@@ -11,7 +11,8 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, NoReturn
 
-from marltrain.errors import ConfigError, nearest
+from marltrain.errors import ConfigError, nearest_names
+from marltrain.remedies import network_remedy, rollout_remedy
 from marltrain.tools.run_files.values import parse_value
 
 
@@ -45,10 +46,17 @@ class Parser(argparse.ArgumentParser):
         for argument in arguments:
             option = argument.partition("=")[0]
             if re.match(r"--?[A-Za-z]", option) and option not in known:
-                near = nearest(option, [*known, *self.elsewhere])
-                hint = f" Did you mean {self.elsewhere.get(near, near)!r}?" if near else ""
+                hint = self._hint(option, known)
                 raise ConfigError(f"{self.command} has no option {option!r}.{hint}")
         return vars(self.parse_args(list(arguments)))
+
+    def _hint(self, option: str, known: Collection[str]) -> str:
+        """Return the remedy for an unknown option, or an empty string."""
+        if remedy := network_remedy(option, None, self.elsewhere):
+            return remedy
+        near = [self.elsewhere.get(one, one) for one in nearest_names(option, [*known, *self.elsewhere])]
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        return hint + rollout_remedy(option, hint)
 
     def format_help(self) -> str:
         """Return the help; its first line names the positional arguments only."""

@@ -26,10 +26,13 @@ from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.objects import game_object
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
+from marltrain.remedies import written
 
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
 _GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
 """Arguments of `gymnasium.make`, not of the environment."""
+_FORAGING = re.compile(r"(?i)\blb-?foraging|\bforaging\b|level[-_]based[-_]foraging")
+"""Names of level-based foraging in other packages, such as lbforaging:Foraging-8x8-2p-1f-v3."""
 _IMPURE = re.compile(r"knights_archers_zombies_v\d+")
 """Games for which a used object, reset with the same seed, gives another episode than a fresh object."""
 _BEYOND_BOUNDS = re.compile(r"LunarLander(Continuous)?-v\d+")
@@ -200,10 +203,23 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
 
 def _unknown(name: str) -> ConfigError:
     known = list_environments()
+    hint, listing = _shipped_as(name) or did_you_mean(name, known), written("mt.list_environments()", "marltrain envs")
     return ConfigError(
-        f"env: unknown environment {shown(name)}.{did_you_mean(name, known)} `marltrain envs` lists all {len(known)}; "
+        f"env: unknown environment {shown(name)}.{hint} `{listing}` lists all {len(known)}; "
         'your own are named "module:attribute".'
     )
+
+
+def _shipped_as(name: str) -> str:
+    """Return a sentence about marltrain's own version of a game that other packages have; "" without one.
+
+    A game's own name suffices: "simple_spread_v3" is "marltrain/simple_spread_v3", "CartPole-v1" two environments.
+    """
+    if _FORAGING.search(name):
+        return " Level-based foraging is shipped: 'marltrain/foraging_v3'."
+    last = name.rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+    same = [one for one in list_environments() if last and one.rsplit("/", 1)[-1] == last and one != name]
+    return f" Did you mean {' or '.join(map(repr, same))}?" if same else ""
 
 
 def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
@@ -260,7 +276,8 @@ def _import(module: str, name: str) -> Any:
         with _quiet():
             return importlib.import_module(module)
     except (ImportError, TypeError, ValueError) as error:  # TypeError, ValueError: invalid module names
-        raise ConfigError(f"env: {shown(name)} cannot be imported: {error}. Install what it needs.") from error
+        hint = _shipped_as(name)
+        raise ConfigError(f"env: {shown(name)} cannot be imported: {error}. Install what it needs.{hint}") from error
 
 
 def _from_module(name: str, arguments: dict[str, Any]) -> Source:
@@ -270,7 +287,8 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Source:
     module = _import(module_name, name)
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ConfigError(f"env: module {module_name!r} has no {attribute!r}.{did_you_mean(attribute, names)}")
+        hint = _shipped_as(name) or did_you_mean(attribute, names)
+        raise ConfigError(f"env: module {module_name!r} has no {attribute!r}.{hint}")
     found = getattr(module, attribute)
     if isinstance(found, Modifier):
         return found.source(arguments)

@@ -47,6 +47,25 @@ def test_a_wrong_name_suggests_the_nearest(capsys, run, words, hint):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ("--hidden-sizes 64", "train has no option '--hidden-sizes'. Hidden layers are given by the network: --set '"),
+        ("--recurrent", "--set 'network=GRU()', or --set 'network=LSTM()'"),
+        ("--set hidden_sizes=32", "--set 'network=MLP((32,))'"),
+        ("--set recurrent=True", "--set 'network=GRU()'"),
+        ("--n-steps 128", "Did you mean '--set n_step=...' or '--set update_freq=...'? update_freq counts"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_options(capsys, words, said):
+    assert said in refused(capsys, "train", "gymnasium/CartPole-v1", "--algo", "ppo", *words.split())
+
+
+def test_an_unknown_environment_names_the_command_that_lists_them(capsys):
+    line = refused(capsys, "train", "lbforaging", "--algo", "ppo")
+    assert "marltrain/foraging_v3" in line and "`marltrain envs` lists" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
         ("train", "required: ENV|FILE"),
         ("train gymnasium/CartPole-v1 --algo", "expected one argument"),
         ("train gymnasium/CartPole-v1 --algo ppo --seed x", "invalid integer value: 'x'"),

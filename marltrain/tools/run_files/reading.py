@@ -13,6 +13,7 @@ from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.files import path_of, size_of_file
 from marltrain.json_files import JSON_LIMIT, check_shape
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.remedies import network_remedy, rollout_remedy, setting_in_file
 from marltrain.tools.run_files.callbacks import make_callback
 from marltrain.tools.run_files.config import plan_of_config
 from marltrain.tools.run_files.limits import BY_OPTION, check_run_dir, without_options
@@ -187,10 +188,11 @@ def _check_algo(source: _Source, table: str, algo: Any) -> None:
         raise source.error(table, "algo", f"no algorithm is called {shown(algo)}.{did_you_mean(algo, known)}{own}")
 
 
-def _check_keys(source: _Source, table: str, given: Iterable[str], known: Iterable[str]) -> None:
+def _check_keys(source: _Source, table: str, given: Iterable[str], known: Collection[str]) -> None:
     for key in given:
         if key not in known:
-            near = did_you_mean(key, known) or _elsewhere(key)
+            near = network_remedy(key, None, known, setting_in_file) or did_you_mean(key, known) or _elsewhere(key)
+            near += rollout_remedy(key, near)
             raise source.error(table, key, f"there is no setting {key!r}.{near}")
 
 
