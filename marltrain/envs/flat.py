@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
+from marltrain.envs.python.returned import PARALLEL_RESET, PARALLEL_STEP, check_reset, check_step
 from marltrain.layout import Space, is_image
 
 
@@ -63,12 +64,12 @@ class FlatParallel(Flat, BaseParallelWrapper):  # type: ignore[misc]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode."""
-        observations, infos = self.env.reset(seed=seed, options=options)
+        observations, infos = check_reset(self.env.reset(seed=seed, options=options), PARALLEL_RESET)
         return {name: self._flattened(name, seen) for name, seen in observations.items()}, infos
 
     def step(self, actions: dict[str, Any]) -> Any:
         """Step all agents."""
-        observations, *rest = self.env.step(actions)
+        observations, *rest = check_step(self.env.step(actions), PARALLEL_STEP)
         return {name: self._flattened(name, seen) for name, seen in observations.items()}, *rest
 
 

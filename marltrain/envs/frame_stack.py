@@ -22,6 +22,7 @@ from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 from marltrain.envs.flat import Flat
 from marltrain.envs.layers import layers
 from marltrain.envs.python.last import has_own_last
+from marltrain.envs.python.returned import PARALLEL_RESET, PARALLEL_STEP, check_reset, check_step
 from marltrain.envs.registry import Modifier, Source, api_of, resolve
 from marltrain.errors import ConfigError
 from marltrain.layout import Space
@@ -145,13 +146,13 @@ class StackParallel(_Stacked, BaseParallelWrapper):  # type: ignore[misc]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode; the first frame fills the stack."""
-        observations, infos = self.env.reset(seed=seed, options=options)
+        observations, infos = check_reset(self.env.reset(seed=seed, options=options), PARALLEL_RESET)
         self._frames.clear()
         return self._stacked(observations), infos
 
     def step(self, actions: dict[str, Any]) -> Any:
         """Step all agents and store their new frames."""
-        observations, *rest = self.env.step(actions)
+        observations, *rest = check_step(self.env.step(actions), PARALLEL_STEP)
         return self._stacked(observations), *rest
 
     def _stacked(self, observations: dict[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,8 @@ def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
         is_name = "/" in env.split(":", 1)[0]
         return _from_name(env, arguments) if is_name else _from_module(env, arguments)
     if hasattr(env, "reset") and hasattr(env, "step") and not isinstance(env, type):
+        if is_vector(env):
+            raise ConfigError(_vector_text(env))
         raise ConfigError(
             f"env is an object of {type(env).__name__}, but every worker and every environment needs one of its own: "
             f"pass the class, or a function that builds it, such as lambda: {type(env).__name__}(...)"
@@ -150,8 +152,25 @@ def imports_only_known(name: str) -> bool:
     return isinstance(entry, str) and entry.startswith(_OWN_ENTRIES)
 
 
+def is_vector(env: Any) -> bool:
+    """Return whether an object holds several environments behind one `step`: of Gymnasium or Stable-Baselines3."""
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return True
+    return hasattr(env, "num_envs") and (hasattr(env, "single_action_space") or hasattr(env, "step_async"))
+
+
+def _vector_text(env: Any) -> str:
+    several = written("num_train_envs=16, num_test_envs=16", "--num-train-envs 16 --num-test-envs 16")
+    return (
+        f"env: {type(env).__name__} is a vector environment, of {getattr(env, 'num_envs', 'several')} environments: "
+        f"give one that is built alone, such as lambda: gymnasium.make(...). Copies are built with {several}"
+    )
+
+
 def api_of(env: Any) -> str:
     """Return "parallel", "turns" or "gymnasium", by type or by attributes; raises EnvError for anything else."""
+    if is_vector(env):
+        raise EnvError(_vector_text(env))
     for kind, name in ((gymnasium.Env, "gymnasium"), (ParallelEnv, "parallel"), (AECEnv, "turns")):
         if isinstance(env, kind):
             return name

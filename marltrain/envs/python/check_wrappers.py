@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.python.last import has_own_last
+from marltrain.envs.python.returned import PARALLEL_RESET, PARALLEL_STEP, check_reset, check_step
 from marltrain.envs.python.rewards import is_number
 from marltrain.envs.registry import api_of
 from marltrain.layout import NUMBERS, Space
@@ -84,7 +85,7 @@ class _Watch:
 
 class _WatchParallel(_Watch):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observations, infos = self.env.reset(seed=seed, options=options)
+        observations, infos = check_reset(self.env.reset(seed=seed, options=options), PARALLEL_RESET)
         self._over = set()
         self._check_spaces()
         self._check_agents("reset")
@@ -92,7 +93,7 @@ class _WatchParallel(_Watch):
         return observations, infos
 
     def step(self, actions: dict[str, Any]) -> Any:
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        observations, rewards, terminated, truncated, infos = check_step(self.env.step(actions), PARALLEL_STEP)
         self._check_observations(observations)
         for player, reward in rewards.items():
             self._check_reward(player, reward)
@@ -174,12 +175,12 @@ class _WatchLast(_Watch):
 
 class _WatchGymnasium(_Watch):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = check_reset(self.env.reset(seed=seed, options=options))
         self._check_observation("player_0", self.env.observation_space, observation)
         return observation, info
 
     def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = check_step(self.env.step(action))
         self._check_observation("player_0", self.env.observation_space, observation)
         self._check_reward("player_0", reward)
         return observation, reward, terminated, truncated, info

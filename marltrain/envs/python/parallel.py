@@ -6,6 +6,15 @@ from collections.abc import Collection
 from typing import Any
 
 from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views
+from marltrain.envs.python.returned import (
+    PARALLEL_RESET,
+    PARALLEL_STEP,
+    bad_flags,
+    check_info,
+    check_mappings,
+    check_reset,
+    wrong_step,
+)
 from marltrain.envs.python.rewards import USUAL, check_reward, refuse_text
 from marltrain.errors import EnvError
 from marltrain.layout import Array, Space
@@ -18,7 +27,7 @@ class ParallelAdapter(Adapter):
     @classmethod
     def first_views(cls, env: Any) -> Views:
         """See Adapter."""
-        seen, infos = env.reset(seed=PROBE_SEED)
+        seen, infos = check_reset(env.reset(seed=PROBE_SEED), PARALLEL_RESET)
         return {name: (seen.get(name), infos.get(name)) for name in {**seen, **infos}}
 
     def __init__(self, env: Any, spec: EnvSpec) -> None:
@@ -28,7 +37,7 @@ class ParallelAdapter(Adapter):
 
     def reset(self, seed: int, out: Step, e: int) -> None:
         """Start an episode with the players in `env.agents`."""
-        observations, infos = self.env.reset(seed=seed)
+        observations, infos = check_reset(self.env.reset(seed=seed), PARALLEL_RESET)
         self.check_known(observations=observations)
         self._clear(out, e)
         self._alive = self._arrivals((), observations, infos, out, e)
@@ -40,7 +49,13 @@ class ParallelAdapter(Adapter):
         """Step all living players; a player removed from `env.agents` without a flag counts as terminated."""
         names, ports = self.spec.names, self._ports
         chosen = {names[p]: ports[p].action(actions, e) for p in self._alive}
-        observations, rewards, terminated, truncated, infos = self.env.step(chosen)
+        returned = self.env.step(chosen)
+        try:
+            observations, rewards, terminated, truncated, infos = returned
+        except (TypeError, ValueError):
+            raise wrong_step(returned, PARALLEL_STEP) from None
+        if not (type(observations) is type(rewards) is type(terminated) is type(truncated) is type(infos) is dict):
+            check_mappings(returned, PARALLEL_STEP)
         if not (self._known.issuperset(rewards) and self._known.issuperset(observations)):
             self.check_known(rewards=rewards, observations=observations)
         present = set(self.env.agents)
@@ -51,7 +66,11 @@ class ParallelAdapter(Adapter):
             if type(reward) not in USUAL:
                 check_reward(name, reward)
             out.reward[p, e] = reward
-            if terminated.get(name) or truncated.get(name) or name not in present:
+            try:
+                flagged = bool(terminated.get(name) or truncated.get(name))
+            except (TypeError, ValueError):
+                raise bad_flags(name, terminated.get(name), truncated.get(name)) from None
+            if flagged or name not in present:
                 refuse_text(name, terminated=terminated.get(name), truncated=truncated.get(name))
                 cut = truncated.get(name) and not terminated.get(name)
                 self._leave(p, bool(cut), observations, infos, out, e)
@@ -100,7 +119,7 @@ class GymnasiumAdapter(Adapter):
     @classmethod
     def first_views(cls, env: Any) -> Views:
         """See Adapter."""
-        observation, info = env.reset(seed=PROBE_SEED)
+        observation, info = check_reset(env.reset(seed=PROBE_SEED))
         return {LONE_PLAYER: (observation, info)}
 
     @classmethod
@@ -110,7 +129,7 @@ class GymnasiumAdapter(Adapter):
 
     def reset(self, seed: int, out: Step, e: int) -> None:
         """Start an episode."""
-        observation, info = self.env.reset(seed=seed)
+        observation, info = check_reset(self.env.reset(seed=seed))
         self.check_actions(0, self.env.action_space)
         self._ports[0].enter(out, e, turn=True)
         self._ports[0].write(observation, info, out, e)
@@ -119,11 +138,21 @@ class GymnasiumAdapter(Adapter):
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
         """Step the player; if both flags are set, the episode counts as terminated."""
         port = self._ports[0]
-        observation, reward, terminated, truncated, info = self.env.step(port.action(actions, e))
+        returned = self.env.step(port.action(actions, e))
+        try:
+            observation, reward, terminated, truncated, info = returned
+        except (TypeError, ValueError):
+            raise wrong_step(returned) from None
+        if type(info) is not dict:
+            check_info(info)
         if type(reward) not in USUAL:
             check_reward(LONE_PLAYER, reward)
         out.reward[0, e] = reward
-        if terminated or truncated:
+        try:
+            over = bool(terminated or truncated)
+        except (TypeError, ValueError):
+            raise bad_flags(LONE_PLAYER, terminated, truncated) from None
+        if over:
             refuse_text(LONE_PLAYER, terminated=terminated, truncated=truncated)
             (out.terminated if terminated else out.truncated)[0, e] = True
             port.write_final(observation, info, out, e)

@@ -99,7 +99,10 @@ def _describe(
     Raises SpecError, with the player's name, for spaces that marltrain cannot represent.
     """
     players = []
-    views = kind.first_views(env)
+    try:
+        views = kind.first_views(env)
+    except EnvError as error:
+        raise EnvError(f"environment {name!r} cannot be reset: {error}") from error
     declared = kind.players_of(env)
     _check_names([player for player, *_ in declared])
     for player, observation_space, action_space in declared:

@@ -32,14 +32,14 @@ def is_number(reward: Any) -> bool:
     """Return whether a reward is one real number."""
     if isinstance(reward, np.ndarray):
         return reward.ndim == 0 and reward.dtype.kind in NUMBERS
-    return not isinstance(reward, _NO_NUMBERS)
+    return not isinstance(reward, _NO_NUMBERS) and not len(getattr(reward, "shape", ()))
 
 
 def check_reward(player: str, reward: Any) -> None:
     """Raise EnvError unless a player's reward is one real number."""
     if type(reward) not in USUAL and not is_number(reward):
         refuse_text(player, reward=reward)
-        raise EnvError(
-            f"player {player!r}: reward is {shown(reward)}, expected one real number. Add several objectives up, for "
-            "example by a weighted sum"
-        )
+        shape = getattr(reward, "shape", None)
+        single = bool(shape) and all(size == 1 for size in shape)  # type: ignore[union-attr]
+        remedy = "Return reward.item()" if single else "Add several objectives up, for example by a weighted sum"
+        raise EnvError(f"player {player!r}: reward is {shown(reward)}, expected one real number. {remedy}")

@@ -18,6 +18,7 @@ from pettingzoo.utils import BaseWrapper, OrderEnforcingWrapper
 
 from marltrain.envs.layers import layers
 from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views
+from marltrain.envs.python.returned import bad_flags, check_mappings
 from marltrain.envs.python.rewards import USUAL, check_reward, refuse_text
 from marltrain.errors import EnvError
 from marltrain.layout import Array
@@ -78,6 +79,7 @@ class TurnAdapter(Adapter):
     def first_views(cls, env: Any) -> Views:
         """See Adapter; only the first mover has an observation, and only if it is a mapping."""
         env.reset(seed=PROBE_SEED)
+        check_mappings([env.infos], ("infos",))
         views = {name: (None, info) for name, info in env.infos.items()}
         return views | ({env.agent_selection: cls._first_view(env)} if env.agents else {})
 
@@ -165,7 +167,11 @@ class TurnAdapter(Adapter):
         """Return whether a player is terminated, truncated or removed from `env.agents`."""
         name = self.spec.names[p]
         terminated, truncated = self._get("terminations").get(name, True), self._get("truncations").get(name, True)
-        if terminated or truncated:
+        try:
+            over = bool(terminated or truncated)
+        except (TypeError, ValueError):
+            raise bad_flags(name, terminated, truncated) from None
+        if over:
             refuse_text(name, terminated=terminated, truncated=truncated)
             return True
         return name not in self._get("agents")
@@ -217,13 +223,20 @@ class TurnAdapter(Adapter):
         if name not in self._get("agents"):
             self._ports[p].keep_final(out, e)
             return False
-        self._ports[p].write_final(self.env.observe(name), self._get("infos").get(name), out, e)
+        self._ports[p].write_final(self.env.observe(name), self._info(name), out, e)
         return bool(self._get("truncations").get(name) and not self._get("terminations").get(name))
+
+    def _info(self, name: str) -> Any:
+        """Return a player's info; raises EnvError if the environment's infos are no mapping."""
+        infos = self._get("infos")
+        if type(infos) is not dict:
+            check_mappings([infos], ("infos",))
+        return infos.get(name)
 
     def _give_turn(self, out: Step, e: int) -> None:
         p = self._selected()
         name = self.spec.names[p]
-        self._write_turn(p, self.env.observe(name), self._get("infos").get(name), out, e)
+        self._write_turn(p, self.env.observe(name), self._info(name), out, e)
 
     def _selected(self) -> int:
         """Return the index of the selected player; raises EnvError if it is not in the episode."""

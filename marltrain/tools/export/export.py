@@ -72,6 +72,11 @@ def export(
 def _learning(agent: Agent) -> LearningAgent:
     """Return the agent with the networks; raises ConfigError for one that has none of marltrain's."""
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
+    if not isinstance(inner, Agent):
+        raise ConfigError(
+            f"export: agent must be an agent, got {shown(inner)}: the agent comes first, then the path, as in "
+            'mt.export(agents[0], "policy.onnx")'
+        )
     if not isinstance(inner, LearningAgent):
         raise ConfigError(
             f"export: a {type(inner).__name__} computes its actions by code of its own: export the agents of "

@@ -152,7 +152,9 @@ def _plan(source: _Source, found: Mapping[str, Any], given: Collection[str]) -> 
     )  # fmt: skip
 
 
-def _trainer(source: _Source, found: Mapping[str, Any], given: Collection[str], known: Iterable[str]) -> dict[str, Any]:
+def _trainer(
+    source: _Source, found: Mapping[str, Any], given: Collection[str], known: Collection[str]
+) -> dict[str, Any]:
     """Return the table [trainer], without the settings that only options give."""
     trainer = _values(source, found, "trainer")
     _check_keys(source, "trainer", trainer, known)
