@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
-from marltrain.errors import AgentError, ConfigError, shown
+from marltrain.errors import AgentError, ConfigError, MarlTrainError, error_text, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
@@ -27,6 +28,32 @@ class Candidate:
     name: str
     value: Any
     make: Callable[[int], list[Agent]]
+
+    def agents(self, seed: int) -> list[Agent]:
+        """Return the agents of a seed; an error of the candidate names it."""
+        try:
+            return self.make(seed)
+        except MarlTrainError as error:
+            raise type(error)(f"candidate {self.name!r}: {error}") from error
+        except Exception as error:  # of a user's class
+            raise AgentError(f"candidate {self.name!r}: its agents cannot be made: {error_text(error)}") from error
+
+
+def rate_names(rates: Sequence[float]) -> list[str]:
+    """Return the names of numbers: three digits, or as many as tell different numbers apart; 17 always do."""
+    for digits in range(3, 17):
+        names = [f"{rate:.{digits}g}" for rate in rates]
+        if len(set(names)) == len(set(rates)):
+            return names
+    return [f"{rate:.17g}" for rate in rates]
+
+
+def check_different(names: Sequence[str]) -> None:
+    """Raise ConfigError for fewer than two candidates, and for candidates that are given twice."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice or len(names) < 2:
+        remedy = f"; {', '.join(twice)} is there more than once" if twice else ""
+        raise ConfigError(f"find: give at least 2 different candidates, got {', '.join(names) or 'none'}{remedy}")
 
 
 def maker_of(agents: Any, env: Any, env_args: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> MakeAgents:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.envs import resolve
 from marltrain.errors import AgentError, ConfigError, printable, shown, warn
-from marltrain.tools.finding.candidates import Candidate, MakeAgents, maker_of
+from marltrain.tools.finding.candidates import Candidate, MakeAgents, check_different, maker_of, rate_names
 from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
 from marltrain.tools.training import LOSS, Plan, Training, last_tests, loss_of, train_all
 from marltrain.trainer.settings import RewardMetric
@@ -97,10 +98,13 @@ class FindResult:
 
     def __repr__(self) -> str:
         """Return the best candidate and the table."""
-        found = f" (95 %: {self.interval[0]:g} to {self.interval[1]:g})" if self.interval else ""
+        names = dict(zip(self.table["value"], self.table["candidate"], strict=True)) if self.numeric else {}
+        found = f" (95 %: {names[self.interval[0]]} to {names[self.interval[1]]})" if self.interval else ""
         shown = self.table.drop(columns="value")
         table = shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")
-        return printable(f"best {self.what} by {self.by}: {_text(self.best)}{found}\n{table}")
+        return printable(
+            f"best {self.what} by {self.by}: {names[self.best] if self.numeric else self.best}{found}\n{table}"
+        )
 
 
 @checked_arguments
@@ -133,13 +137,17 @@ def find_learning_rate(
       {"num_train_envs": 8}; by default there are 10 tests of 20 episodes.
     settings: settings of the agents, as in `make_agents`.
 
+    The names of candidates are the rates with three digits, or with as many as tell them apart.
+
     A training whose loss or gradient is not finite fails, and has the worst score; the others go on.
-    Raises ConfigError for a wrong argument, and AgentError if all trainings fail.
+    Raises ConfigError for a wrong argument, and AgentError if all trainings fail; an error of a candidate names it.
     """
     wanted = [float(rate) for rate in rates]
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
-    candidates = [Candidate(f"{rate:.3g}", rate, _with_rate(make, rate)) for rate in wanted]
+    candidates = [
+        Candidate(name, rate, _with_rate(make, rate)) for name, rate in zip(rate_names(wanted), wanted, strict=True)
+    ]
     plan = _plan(find, env, env_args, reward_metric, trainer)
     return _compared("learning_rate", candidates, find, plan, numeric=True)
 
@@ -164,10 +172,10 @@ def find_optimizer(
     optimizers: names, or {name of the candidate: settings}, such as
       {"sgd 0.9": {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 1e-2}}.
     """
-    given = optimizers if isinstance(optimizers, Mapping) else {name: {"optimizer": name} for name in optimizers}
+    given = _named(optimizers, lambda name: {"optimizer": name})
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
-    candidates = [Candidate(name, dict(changes), _changing(make, changes)) for name, changes in given.items()]
+    candidates = [Candidate(name, dict(changes), _changing(make, changes)) for name, changes in given]
     return _compared("optimizer", candidates, find, _plan(find, env, env_args, reward_metric, trainer))
 
 
@@ -193,12 +201,15 @@ def find_agent(
     """
     if isinstance(agents, str) or not isinstance(agents, Mapping | Sequence):
         raise ConfigError(f"find_agent: agents must be names of algorithms, or a mapping, got {shown(agents)}")
-    given = agents if isinstance(agents, Mapping) else {name: name for name in agents}
+    given = _named(agents, lambda name: name)
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
-    candidates = [
-        Candidate(name, name, _changing(maker_of(one, env, env_args, settings), {})) for name, one in given.items()
-    ]
+    candidates = [Candidate(name, name, _changing(maker_of(one, env, env_args, settings), {})) for name, one in given]
     return _compared("agent", candidates, find, _plan(find, env, env_args, reward_metric, trainer))
+
+
+def _named(given: Mapping[str, Any] | Sequence[str], meant: Callable[[str], Any]) -> list[tuple[str, Any]]:
+    """Return each candidate's name with what it stands for; meant: returns this for a name of a list."""
+    return list(given.items()) if isinstance(given, Mapping) else [(name, meant(name)) for name in given]
 
 
 def _with_rate(make: MakeAgents, rate: float) -> Callable[[int], list[Any]]:
@@ -220,35 +231,42 @@ def _compared(
     what: str, candidates: Sequence[Candidate], find: FindSettings, plan: Plan, *, numeric: bool = False
 ) -> FindResult:
     """Train all candidates with all seeds, and rank them."""
-    if len({candidate.name for candidate in candidates}) < max(2, len(candidates)):
-        raise ConfigError(
-            f"find: give at least 2 different candidates, got {', '.join(each.name for each in candidates) or 'none'}"
-        )
+    names = [candidate.name for candidate in candidates]
+    check_different(names)
     trainings = [
-        Training(c, seed, lambda make=candidate.make, seed=seed: make(seed))  # type: ignore[misc]
+        Training(c, seed, partial(candidate.agents, seed))
         for c, candidate in enumerate(candidates)
         for seed in find.all_seeds
     ]
-    train_all(plan, trainings, lambda going: _check_loss(going, find.by))
+    train_all(plan, trainings, lambda going: _check_loss(going, find.by, names))
     failed = [training for training in trainings if training.error]
     if len(failed) == len(trainings):
-        raise AgentError(f"find: every training failed; the first one: {failed[0].error}")
+        first = f"candidate {names[failed[0].candidate]!r}, seed {failed[0].seed}"
+        raise AgentError(f"find: every training failed; the first one, of {first}: {failed[0].error}")
     seeds = len(find.all_seeds)
-    scores = [[score_of(t, find) for t in trainings[i : i + seeds]] for i in range(0, len(trainings), seeds)]
+    all_scores = [_of_candidate(names[t.candidate], partial(score_of, t, find)) for t in trainings]
+    scores = [all_scores[i : i + seeds] for i in range(0, len(trainings), seeds)]
     if len({score for own in scores for score in own}) == 1:
         warn(f"every training scores {scores[0][0]:g}: the candidates cannot be told apart. {_ADVICE}")
     ranking = ranked(scores)
     interval = interval_of_best(ranking, [candidate.value for candidate in candidates]) if numeric else None
     best = candidates[int(ranking.order[0])].value
-    names = [candidate.name for candidate in candidates]
     tables = _table(candidates, ranking, trainings, seeds), _curves(names, trainings), _errors(names, failed)
     return FindResult(what, find.by, find.final, numeric, best, interval, *tables)
 
 
-def _check_loss(going: Sequence[Training], by: str) -> None:
-    """Raise ConfigError at the first test after an update if there is no loss of this name."""
+def _check_loss(going: Sequence[Training], by: str, names: Sequence[str]) -> None:
+    """Raise ConfigError at the first test after an update if a candidate has no loss of this name."""
     for training in going if by != "metric" else ():
-        loss_of(training.readings[-1].losses, by)
+        _of_candidate(names[training.candidate], partial(loss_of, training.readings[-1].losses, by))
+
+
+def _of_candidate(name: str, measured: Callable[[], float]) -> float:
+    """Return what is measured of a candidate; an error names it."""
+    try:
+        return measured()
+    except ConfigError as error:
+        raise ConfigError(f"candidate {name!r}: {error}") from error
 
 
 _ADVICE = (
@@ -299,7 +317,3 @@ def _errors(names: Sequence[str], failed: Sequence[Training]) -> Any:
 
     rows = [{"candidate": names[each.candidate], "seed": each.seed, "error": each.error} for each in failed]
     return pd.DataFrame(rows, columns=["candidate", "seed", "error"])
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

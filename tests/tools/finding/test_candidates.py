@@ -9,7 +9,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.random import child_seed
-from marltrain.tools.finding.candidates import copies_of, maker_of, with_settings
+from marltrain.tools.finding.candidates import copies_of, maker_of, rate_names, with_settings
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo, trainer
 
@@ -81,3 +81,11 @@ def test_settings_go_to_the_entries_that_learn():
 def test_wrong_agents_are_refused(agents, settings, error, match):
     with pytest.raises(error, match=match):
         maker_of(agents, Identity, SHORT, settings)
+
+
+def test_names_of_rates_have_as_many_digits_as_tell_them_apart():
+    """By hand: 1.004e-3 is 0.001 in three digits, 0.1 + 0.2 is 0.3 in 16; equal numbers have equal names."""
+    assert rate_names([0.001, 0.001004, 0.001008, 0.0031622776]) == ["0.001", "0.001004", "0.001008", "0.003162"]
+    assert rate_names([1e-5, 0.0031622776, 1.0]) == ["1e-05", "0.00316", "1"]
+    assert rate_names([0.3, 0.1 + 0.2]) == ["0.29999999999999999", "0.30000000000000004"]
+    assert rate_names([0.001, 0.002, 0.001]) == ["0.001", "0.002", "0.001"]

@@ -55,6 +55,30 @@ def test_optimizers_are_compared_with_settings_of_their_own():
     assert result.table["candidate"].tolist() == ["sgd", "slow"] and sorted(set(result.curves["seed"])) == [3, 4]
 
 
+def test_rates_that_are_equal_in_three_digits_are_compared():
+    close = [0.001, 0.001004, 0.001008]
+    result = mt.find_learning_rate(
+        "ppo", Identity, close, seeds=2, steps=24, env_args=SHORT, trainer=FEW, network=SMALL, minibatches=1, epochs=1
+    )
+    assert sorted(result.table["value"]) == close
+    assert sorted(result.table["candidate"]) == ["0.001", "0.001004", "0.001008"]
+    assert set(result.curves["candidate"]) == set(result.table["candidate"])
+    best = result.table["candidate"][0]
+    assert repr(result).startswith(f"best learning_rate by metric: {best} (95 %: 0.001")
+
+
+def test_an_error_of_a_candidate_names_it():
+    entries = {"good": ("ppo", {"network": SMALL}), "bad": ("ppo", {"network": SMALL, "clip": -1.0})}
+    with pytest.raises(ConfigError, match=r"candidate 'bad': player 'player_0': .*clip must be greater than 0"):
+        mt.find_agent(entries, Identity, env_args=SHORT, trainer=FEW)
+    with pytest.raises(ConfigError, match=r"candidate 'sdg': player 'player_0': .*sdg"):
+        mt.find_optimizer("ppo", Identity, ["adam", "sdg"], env_args=SHORT, trainer=FEW)
+    with pytest.raises(ConfigError, match="got ppo, a2c, ppo; ppo is there more than once"):
+        mt.find_agent(["ppo", "a2c", "ppo"], Identity, env_args=SHORT, trainer=FEW)
+    with pytest.raises(ConfigError, match="got sgd, sgd; sgd is there more than once"):
+        mt.find_optimizer("ppo", Identity, ["sgd", "sgd"], env_args=SHORT, trainer=FEW)
+
+
 def test_agents_of_several_kinds_are_compared():
     given = {"ppo": "ppo", "two": [ppo()[0], mt.RandomAgent()], "random": {"*": "random"}}
     with pytest.raises(ConfigError, match="leave network out"):
@@ -79,7 +103,9 @@ def test_failed_trainings_have_the_worst_score():
     )
     assert longer.table["failed"].tolist() == [0, 2]
     assert longer.table["score"].tolist()[1] == -np.inf and "it must be finite" in longer.errors["error"][0]
-    with pytest.raises(AgentError, match="every training failed; the first one: the agent of"):
+    with pytest.raises(
+        AgentError, match=r"every training failed; the first one, of candidate '8.5', seed 0: the agent of"
+    ):
         mt.find_learning_rate(Regressor, Bandit, [8.5, 9.0], seeds=1, steps=320, trainer=TRAINER, **SETTINGS)
 
 
@@ -91,6 +117,9 @@ def test_failed_trainings_have_the_worst_score():
         ({"seeds": [1, 1]}, "different seeds"),
         ({"final": 0.0}, "final must be greater than 0"),
         ({"rates": [1e-3]}, "at least 2 different candidates"),
+        ({"rates": [1e-3, 0.002, 1e-3]}, r"got 0.001, 0.002, 0.001; 0.001 is there more than once"),
+        ({"rates": [1e-3, -1e-3]}, "candidate '-0.001': player 'player_0': .*learning_rate must be at least 0"),
+        ({"rates": [1e-3, float("nan")]}, "candidate 'nan': player 'player_0': .*learning_rate is not a number"),
         ({"rate": [1e-3]}, "Did you mean 'rates'|no setting 'rate'"),
     ],
 )
@@ -102,7 +131,7 @@ def test_wrong_arguments_are_refused(arguments, match):
 
 def test_an_unknown_loss_is_refused_at_the_first_test_after_an_update(monkeypatch):
     monkeypatch.setattr("marltrain.tools.finding.find.score_of", None)
-    with pytest.raises(ConfigError, match="by='loss/critc': the updates measure loss/total"):
+    with pytest.raises(ConfigError, match=r"candidate '0.0312': by='loss/critc': the updates measure loss/total"):
         rates("loss/critc", seeds=1)
 
 
