@@ -23,7 +23,7 @@ from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.evaluating.selection import measured
 from marltrain.trainer.settings import RewardMetric
-from marltrain.trainer.updating.scheduler import NotFiniteError
+from marltrain.trainer.updating.scheduler import NotFiniteError, drop_rollouts
 
 LOSS, TOTAL = "loss", "loss/total"
 """Beginning of the names of losses among the metrics of updates, and the name of the total."""
@@ -57,6 +57,8 @@ class Training:
     candidate: its number.  make: makes its agents, one for each player.  agents: they, from the start of the training.
     readings: one for each test.  error: why the training ended early; "" if it did not.
     stopped: whether it was ended early, with or without an error.
+    replaced: whether its agents have got other weights since the last test began: no rollout then holds a decision made
+      with the earlier ones.
     """
 
     candidate: int
@@ -66,10 +68,11 @@ class Training:
     readings: list[Reading] = field(default_factory=list)
     error: str = ""
     stopped: bool = False
+    replaced: bool = False
 
     def begin(self) -> None:
         """Make the agents and forget earlier readings."""
-        self.agents, self.readings, self.error, self.stopped = self.make(), [], "", False
+        self.agents, self.readings, self.error, self.stopped, self.replaced = self.make(), [], "", False, False
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,10 @@ class Plan:
 
 
 Watch = Callable[[Sequence[Training]], None]
-"""Called after every test with the trainings under way; it may end one by `stopped = True`."""
+"""Called after every test with the trainings under way.
+
+It may end one by `stopped = True`. It must set `replaced = True` for one whose agents it gives other weights.
+"""
 
 
 def train_all(
@@ -251,6 +257,7 @@ class _Recorder(Callback):
             training.readings.append(Reading(moment.env_steps, metric, losses))
             self._sums[n] = {}
         self.watch([training for training in self.trainings if not training.stopped])
+        self._drop_replaced()
         self._end_stopped()
 
     @property
@@ -264,6 +271,16 @@ class _Recorder(Callback):
             training = self.trainings[self._places[labels[row]]]
             training.error, training.stopped = error_text(error), True
         self._end_stopped()
+
+    def _drop_replaced(self) -> None:
+        """Drop the rollouts so far of the trainings whose agents have other weights now."""
+        if not any(training.replaced for training in self.trainings):
+            return
+        for scheduler in self._run.context.schedulers:
+            labels = scheduler.seated.labels
+            drop_rollouts(scheduler, np.array([self.trainings[self._places[label]].replaced for label in labels]))
+        for training in self.trainings:
+            training.replaced = False
 
     def _end_stopped(self) -> None:
         """End the learning of the trainings that were stopped, and the run after the last of them."""

@@ -6,7 +6,7 @@ of the best fifth, and change the settings. The weights move from row to row of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from marltrain.config import Range, checked_arguments, setting, validate
 from marltrain.envs import resolve
-from marltrain.errors import AgentError, ConfigError
+from marltrain.errors import AgentError, ConfigError, MarlTrainError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batch import AgentState
@@ -98,6 +98,7 @@ def population_based_training(
     members: their number.  steps: env steps of each.  every: env steps between tests; None: a tenth.
     share: after each test but the last, this share of the members, the worst ones, copies weights, optimizer state and
       settings from as many of the best ones. The settings are then multiplied by 0.8 or 1.25, within their ranges.
+      Decisions that a member made before it copied another are in no later rollout.
     name: see `tune`; settings that it holds are fixed, unless `space` holds a range for them.
     env, env_args, reward_metric, trainer: see `tune`.  seed: equal seeds give equal results.
 
@@ -111,9 +112,11 @@ def population_based_training(
     if found.choices or found.whole:
         raise ConfigError("population_based_training: settings are searched in ranges of numbers that are not whole")
     plan = Plan.of("population_based_training", resolve(env, env_args), steps, reward_metric, trainer, every)
-    population = _Population(found.ranges, asked)
+    population = _Population(found, asked)
     trainings = [
-        Training(m, own, partial(agents_with, {**found.fixed, **population.settings[m]}, name, env, env_args, own))
+        Training(
+            m, own, partial(population.agents, m, partial(agents_with, algo=name, env=env, env_args=env_args), own)
+        )
         for m, own in enumerate(child_seed(seed, "member", m) for m in range(members))
     ]
     if not fits_population(trainings[0].make()):
@@ -121,7 +124,7 @@ def population_based_training(
     train_all(plan, trainings, population.after_test, alone=False)
     alive = [training for training in trainings if not training.error]
     if not alive:
-        raise AgentError(f"population_based_training: every member failed; the first one: {trainings[0].error}")
+        raise AgentError(f"population_based_training: every member failed; member 0: {trainings[0].error}")
     best = max(alive, key=lambda training: training.readings[-1].metric)
     last = best.readings[-1].metric
     chosen = population.settings[best.candidate]
@@ -134,10 +137,20 @@ class _Population:
     settings: of each member.  rows: what `table` shows.
     """
 
-    def __init__(self, ranges: Mapping[str, Range], asked: PBTSettings) -> None:
-        self.ranges, self.asked, self.rng = ranges, asked, generator(asked.seed, "pbt")
-        self.settings = [{name: self._drawn(own) for name, own in ranges.items()} for _ in range(asked.members)]
+    def __init__(self, space: Space, asked: PBTSettings) -> None:
+        self.fixed, self.ranges = space.fixed, space.ranges
+        self.asked, self.rng = asked, generator(asked.seed, "pbt")
+        self.settings = [{name: self._drawn(own) for name, own in self.ranges.items()} for _ in range(asked.members)]
         self.rows: list[dict[str, Any]] = []
+
+    def agents(self, member: int, make: Callable[..., list[Agent]], seed: int) -> list[Agent]:
+        """Return the agents of a member, make(settings, seed=seed); an error names the member and its settings."""
+        settings = self.settings[member]
+        try:
+            return make({**self.fixed, **settings}, seed=seed)
+        except MarlTrainError as error:
+            drawn = ", ".join(f"{name}={value:.4g}" for name, value in settings.items())
+            raise type(error)(f"population_based_training: member {member} ({drawn}): {error}") from error
 
     def after_test(self, going: Sequence[Training]) -> None:
         """Record a test; let the worst members copy the best ones, unless it is the last test."""
@@ -159,6 +172,7 @@ class _Population:
                 name: self._changed(self.ranges[name], value) for name, value in self.settings[donor.candidate].items()
             }
             copy_rows(donor.agents, worst.agents, self.settings[worst.candidate])
+            worst.replaced = True
 
     def table(self) -> Any:
         """Return the table of `PBTResult`."""

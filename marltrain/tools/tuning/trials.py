@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import MarlTrainError, error_text
+from marltrain.errors import MarlTrainError, error_text, warn
 from marltrain.policies.agents.agent import Agent
 from marltrain.tools.finding.candidates import OF_ALL, with_settings
 from marltrain.tools.training import Plan, Training, last_tests, train_all
@@ -135,7 +135,12 @@ def _report(study: Study, running: Sequence[_Trial]) -> None:
 
 
 def evaluate(subject: Subject, settings: Mapping[str, Any], seeds: Sequence[int]) -> list[float]:
-    """Train settings with other seeds; return the metric of each training that did not fail."""
+    """Train settings with other seeds; return the metric of each training that did not fail, and warn of the others."""
     trainings = [Training(0, seed, partial(subject.make, settings, seed)) for seed in seeds]
     train_all(subject.plan, trainings)
+    if failed := [training for training in trainings if training.error]:
+        warn(
+            f"tune: {len(failed)} of {len(seeds)} trainings with fresh seeds failed; the first one, of seed "
+            f"{failed[0].seed}: {failed[0].error}"
+        )
     return [subject.metric(training) for training in trainings if not training.error]

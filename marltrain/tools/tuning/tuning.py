@@ -227,8 +227,6 @@ def _result(study: Study, subject: Subject, asked: TuneSettings) -> TuneResult:
         )
     chosen = subject.space.settings_of(best.params)
     metrics = evaluate(subject, chosen, [child_seed(asked.seed, "fresh", i) for i in range(asked.fresh_seeds)])
-    if len(metrics) < asked.fresh_seeds:
-        warn(f"tune: {asked.fresh_seeds - len(metrics)} of {asked.fresh_seeds} trainings with fresh seeds failed")
     known = bool(metrics)
     interval = bootstrap(np.array(metrics)) if known else (float("nan"), float("nan"))
     own = subject.algo[1] if is_pair(subject.algo) else {}

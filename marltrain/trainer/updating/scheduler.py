@@ -280,6 +280,16 @@ def checked(
     return measured
 
 
+def drop_rollouts(scheduler: UpdateScheduler, agents: Array) -> None:
+    """Exclude the past decisions of agents, [K] bool, from all rollouts: their weights have been replaced.
+
+    The rollouts of the other agents stay, and so do replay memories, whose rows may come from any policy.
+    """
+    if scheduler._reader is not None:
+        for k in np.flatnonzero(agents).tolist():
+            scheduler._reader.drop(k)
+
+
 def rating_reader(scheduler: UpdateScheduler) -> UniformReader | None:
     """Return the reader of a scheduler if it makes first priorities from errors, else None."""
     reader = scheduler._reader

@@ -7,6 +7,8 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
+from marltrain.policies.memory.readers import RolloutReader
+from marltrain.tools import training
 from marltrain.tools.tuning.pbt import copy_rows
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.toys import Identity
@@ -39,6 +41,47 @@ def test_the_worst_members_copy_the_best_and_change_their_settings():
     assert again.to_csv() == table.to_csv() and trained(seed=1).table.to_csv() != table.to_csv()
 
 
+def test_rows_of_the_policy_before_a_copy_are_in_no_rollout(monkeypatch):
+    """4 environments, updates after 8 env steps, tests after 12: the copies at 12 and 36 fall into a rollout.
+
+    Of its 8 rows, the 4 of the batch step before the copy go; the copy at 24 falls between two rollouts.
+    """
+    taken: list[list[int]] = []
+
+    def take(self, *arguments):
+        rollout = original(self, *arguments)
+        taken.append((rollout.weight > 0).sum(1).tolist())
+        return rollout
+
+    original = RolloutReader.take
+    monkeypatch.setattr(RolloutReader, "take", take)
+    table = trained(every=12).table
+    copied = {
+        step: table[(table["env_steps"] == step) & (table["copied"] >= 0)]["member"].item() for step in (12, 24, 36)
+    }
+    expected = [[8] * 5 for _ in range(6)]
+    expected[1][copied[12]] = expected[4][copied[36]] = 4
+    assert taken == expected
+
+
+@pytest.mark.parametrize("network", [SMALL, mt.GRU(hidden=(4,), units=4)])
+def test_the_first_gradient_step_after_a_copy_is_on_policy(monkeypatch, network):
+    """With one pass over each rollout, the policy that learns is the one that acted: the ratio is 1."""
+    measured: list[tuple[int, float]] = []
+
+    def on_update_end(self, moment):
+        measured.extend((moment.env_steps, own["approx_kl"]) for own in moment.data["metrics"].values())
+
+    monkeypatch.setattr(training._Recorder, "on_update_end", on_update_end)
+    space = {"network": network, "minibatches": 1, "epochs": 1, "learning_rate": (0.05, 1.0), "gamma": 0.9}
+    rest = {"gae_lambda": 0.9, "clip": 0.2, "entropy_coef": 0.0, "value_coef": 0.5}
+    few = {"num_train_envs": 3, "num_test_envs": 2, "update_freq": 24, "episodes_per_test": 2}
+    given: dict[str, Any] = {"members": 4, "steps": 120, "every": 36, "trainer": few, "env_args": SHORT}
+    result = mt.population_based_training("ppo", Identity, space | rest, **given)
+    assert (result.table["copied"] >= 0).sum() == 3 and len(measured) == 5 * 4 * 2
+    assert np.abs([kl for _, kl in measured]).max() < 1e-6
+
+
 def test_settings_of_a_pair_stay_in_all_members():
     """Only the entropy weight has a range; the pair's discount has a default range, and is 0.5 all the same."""
     own = {"gamma": 0.5, "clip": 0.3, "network": SMALL, "minibatches": 1, "epochs": 1, "learning_rate": 1e-3}
@@ -67,5 +110,21 @@ def test_wrong_arguments_are_refused():
         mt.population_based_training("ppo", Identity, members=3, env_args=SHORT)
     with pytest.raises(ConfigError, match=r"every=8 and trainer=.'test_freq_steps': 12. are both env steps between"):
         mt.population_based_training("ppo", Identity, every=8, trainer={"test_freq_steps": 12}, env_args=SHORT)
+    with pytest.raises(
+        ConfigError, match=r"member 0 \(learning_rate=0.00.*, clip=-.*\): player 'player_0': .*clip must"
+    ):
+        mt.population_based_training(
+            "ppo",
+            Identity,
+            {
+                "learning_rate": (1e-3, 2e-3),
+                "gamma": 0.9,
+                "gae_lambda": 0.9,
+                "entropy_coef": 0.1,
+                "value_coef": 0.5,
+                "clip": (-2.0, -1.0),
+            },
+            env_args=SHORT,
+        )
     with pytest.raises(AgentError, match="agents of a team"):
         mt.population_based_training("vdn", Identity, {"network": SMALL}, env_args=SHORT)

@@ -159,6 +159,20 @@ def test_a_failing_trial_is_reported_and_the_study_goes_on(capsys):
         tune({**SPACE, "minibatches": 1000}, trials=2)
 
 
+def test_failures_with_fresh_seeds_are_told_with_their_error(monkeypatch):
+    train_all = training.train_all
+
+    def second_fails(plan, trainings, *watch):
+        train_all(plan, trainings, *watch)
+        for one in trainings[1:]:
+            one.error = "a loss that is not finite"
+
+    monkeypatch.setattr(trials_of, "train_all", second_fails)
+    expected = r"1 of 2 trainings with fresh seeds failed; the first one, of seed \d+: a loss that is not finite"
+    with pytest.warns(UserWarning, match=expected):
+        assert len(tune(trials=1).metrics) == 1
+
+
 def test_two_processes_claim_different_slots(tmp_path):
     """Two studies on one storage stand for two processes: each sees the slots that the other has claimed."""
     storage = f"sqlite:///{tmp_path}/a.db"
