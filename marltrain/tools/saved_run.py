@@ -12,8 +12,9 @@ from marltrain.errors import SaveError
 from marltrain.files import complete_folder
 from marltrain.json_files import read_json
 from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.files import RUN_AGENTS
 from marltrain.policies.agents.saving import load
-from marltrain.trainer.demonstrations import RUN_AGENTS
+from marltrain.remedies import written
 
 CONFIG = "config.json"
 
@@ -52,7 +53,7 @@ def open_run(
         raise SaveError(f"{folder / CONFIG}: names no environment")
     if env is None and not imports_only_known(named):
         raise SaveError(f"{folder / CONFIG}: the run's environment is {named!r}. No file may choose what code is run: "
-                        "if you know this one, name it yourself with --env")  # fmt: skip
+                        f"if you know this one, name it yourself with {written('env=...', '--env')}")  # fmt: skip
     played, chosen = agents_of(folder, agents, supply, device)
     return SavedRun(named if env is None else env, env_args, played, chosen)
 

@@ -15,7 +15,7 @@ from marltrain.errors import AgentError, ConfigError, did_you_mean, shown
 from marltrain.files import path_of
 from marltrain.layout import Array, Obs, arrays_of, map_tree
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.files import DESCRIPTION
+from marltrain.policies.agents.files import DESCRIPTION, RUN_AGENTS
 from marltrain.policies.agents.saving import load
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.spec import EnvSpec, Step
@@ -25,8 +25,6 @@ from marltrain.trainer.seats import Seating
 
 MOST_ENVS = 16
 """Maximum number of environments that play at once."""
-RUN_AGENTS = ("best", "last")
-"""Folders of a run's agents, the preferred one first."""
 
 
 @overload

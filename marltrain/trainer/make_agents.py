@@ -17,6 +17,7 @@ from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.backends.frameworks import framework_of
 from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import OWN, state_size
 from marltrain.random import child_seed, chosen_seed
@@ -155,6 +156,8 @@ class _Entry:
             offered = {name: value for name, value in offered.items() if name in taken}
         try:
             made: Agent = made_by(**{**offered, **self.settings})
+        except AgentError as error:
+            raise AgentError(f"player {player.name!r}: {error}{self._one_model(spec)}") from error
         except MarlTrainError as error:
             raise type(error)(f"player {player.name!r}: {error}") from error
         except Exception as error:  # user code, such as a network, may raise any exception
@@ -165,6 +168,18 @@ class _Entry:
         if isinstance(made, LearningAgent):
             made.masked = made.masked or player.masked
         return made
+
+    def _one_model(self, spec: EnvSpec) -> str:
+        """Return a sentence if the entry gives one model to players of different spaces, else ""."""
+        models = [key for key, value in self.settings.items() if key.endswith("network") and framework_of(value)]
+        if not models or len(spec.groups) == 1:
+            return ""
+        kinds = "; ".join(", ".join(spec.names[p] for p in group.players) for group in spec.groups)
+        own = ", ".join(f'"{spec.names[group.players[0]]}": (..., {{"{models[0]}": ...}})' for group in spec.groups[:2])
+        return (
+            f". The players have different spaces ({kinds}), and one model fits those of equal spaces: give each its "
+            f"own, make_agents({{{own}}}, ...), or a network that is built for each, such as mt.MLP((64, 64))"
+        )
 
 
 def _is_pair(given: Any) -> bool:

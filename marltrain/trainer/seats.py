@@ -16,6 +16,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
+from marltrain.policies.agents.mistaken import remedy_for
 from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.batch import AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
@@ -223,6 +224,7 @@ class Seating:
             if not isinstance(agent, Agent):
                 raise AgentError(
                     f"{what}, player {player.name!r}: expected an Agent, got {type(agent).__name__} ({shown(agent)})"
+                    f"{remedy_for(agent)}"
                 )
             agent.sit(player, child_seed(seed, "agent", i))
         join_devices(self.agents)

@@ -24,7 +24,7 @@ from marltrain.policies.agents.weights import check_fit, network_of, read_weight
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.algorithms.reward_model import with_reward_model
 from marltrain.policies.backends import make_backend
-from marltrain.policies.backends.frameworks import makes_models, name_of
+from marltrain.policies.backends.frameworks import makes_models, name_of, other_backend
 from marltrain.policies.batch import Acted, AgentState
 from marltrain.policies.identity import checked_players, layout_for
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, load_weights
@@ -123,6 +123,7 @@ class LearningAgent(Remembering, Agent):
                 raise AgentError(
                     f"{name}: {network} must be a NetworkSpec (MLP(...), CNN(...), GRU(...), LSTM(...)), a model of "
                     f"backend {backend!r} or a function that makes one, got {shown(model)}"
+                    f"{other_backend(model, backend)}"
                 )
             if makes_models(model) and not isinstance(model, NetworkSpec):
                 check_function(f"{name}: {network}", model)

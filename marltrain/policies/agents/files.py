@@ -6,7 +6,9 @@ agents.safetensors   the arrays of all agents, named "0/...", "1/..." by the ind
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -17,11 +19,14 @@ from marltrain.layout import Array
 from marltrain.policies.agents.supply import Supply
 from marltrain.policies.batch import AgentState
 
+LOGGER = logging.getLogger("marltrain")
 DESCRIPTION = "agents.json"
 WEIGHTS = "agents.safetensors"
 WEIGHTS_ONLY = "weights.json"
 """Name of the description of weights alone, see `weights`."""
 FILES = Description("marltrain-agents", 1, "saved agents", DESCRIPTION, WEIGHTS)
+RUN_AGENTS = ("best", "last")
+"""Folders of saved agents in the folder of a run, the preferred one first."""
 PLAYERS = "players"
 """Optional key of the seats' names."""
 
@@ -78,7 +83,7 @@ def check_seated(seated: Sequence[SaveableT], players: Sequence[str] | None) -> 
 
 def read_agents(path: str | Path) -> SavedAgents:
     """Read the files that `write_agents` wrote; raises SaveError with the file's name for any other content."""
-    folder = complete_folder(path)
+    folder = folder_of_agents(path)
     if not (folder / DESCRIPTION).is_file() and (folder / WEIGHTS_ONLY).is_file():
         raise SaveError(f"{folder}: holds weights alone: make the agents, and load them with agent.load_weights")
     file, description = folder / DESCRIPTION, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
@@ -86,6 +91,28 @@ def read_agents(path: str | Path) -> SavedAgents:
     parts = parts_of_agents(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
     return SavedAgents(file, states, description["seats"], description.get(PLAYERS, ()))
+
+
+def folder_of_agents(path: str | Path) -> Path:
+    """Return the folder of saved agents or weights; of a run's folder its best agents, or its last without a test.
+
+    Logs which agents of a run these are. Raises SaveError if there is no folder, and for a run without agents.
+    """
+    folder = complete_folder(path)
+    if any((folder / name).is_file() for name in (DESCRIPTION, WEIGHTS_ONLY)):
+        return folder
+    for name in RUN_AGENTS:
+        with suppress(SaveError):
+            found = complete_folder(folder / name)
+            if (found / DESCRIPTION).is_file():
+                LOGGER.warning("%s is the folder of a run: these are its %s agents, %s", folder, name, found)
+                return found
+    if (folder / "config.json").is_file():
+        raise SaveError(
+            f"{folder}: is the folder of a run that has saved no agents ({' or '.join(RUN_AGENTS)}): let it play a "
+            "test or end"
+        )
+    return folder
 
 
 def shapes_of(arrays: Mapping[str, Array]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.config import check_flags
-from marltrain.errors import AgentError, SaveError, error_text
+from marltrain.errors import AgentError, SaveError, error_text, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import check_seated, read_agents, write_agents
 from marltrain.policies.agents.restore import check_place, restore
@@ -32,6 +32,8 @@ def save(
     Raises AgentError for objects that are not agents, and with `weights_only` for agents without networks of
     marltrain. Raises SaveError if `path` holds other files or cannot be written.
     """
+    if isinstance(agents, str | Path):
+        raise AgentError(f"save: agents must be agents, got {shown(agents)}: the path comes first, then the agents")
     seated = [agents] if isinstance(agents, Agent) else list(agents)
     check_flags("save", weights_only=weights_only)
     for i, agent in enumerate(seated):
@@ -58,6 +60,7 @@ def load(
 ) -> list[Agent]:
     """Return the agents that `save` wrote, one per seat; seats with the same agent get the same object.
 
+    path: the folder of `save`, or of a run: then its best agents, or the last if no test was played, as the log says.
     supply: custom agent classes and models, by class name, by network ({"actor": ..., "critic": ...}), or by player or
         seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
     backend: backend of the loaded agents, such as "torch"; None: the backend of the saved agents.

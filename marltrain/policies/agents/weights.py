@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from marltrain.descriptions import Description
 from marltrain.errors import SaveError, did_you_mean, shown
-from marltrain.files import check_free, complete_folder, path_of, replacing_folder, write_arrays
+from marltrain.files import check_free, path_of, replacing_folder, write_arrays
 from marltrain.layout import Array
 from marltrain.policies.agents.files import (
     DESCRIPTION,
     PLAYERS,
     WEIGHTS_ONLY,
+    folder_of_agents,
     parts_of_agents,
     read_agents,
     seats_of,
@@ -92,7 +93,7 @@ def _read(path: str | Path) -> tuple[Path, list[AgentState], Sequence[int], Sequ
 
     A state from saved weights holds weights, and of the description only `IMAGES`.
     """
-    folder = complete_folder(path)
+    folder = folder_of_agents(path)
     if (folder / DESCRIPTION).is_file():
         file, states, seats, players = read_agents(folder)
         return file, states, seats, players

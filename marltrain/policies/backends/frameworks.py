@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from marltrain.errors import AgentError
+from marltrain.errors import AgentError, shown
 from marltrain.policies.networks import NetworkDefinition
+from marltrain.remedies import written
 
 
 def framework_of(model: object) -> str | None:
@@ -19,6 +20,15 @@ def framework_of(model: object) -> str | None:
 def makes_models(given: object) -> bool:
     """Return whether `given` is a function or class that makes a model, not a model, which is callable too."""
     return callable(given) and framework_of(given) is None
+
+
+def other_backend(model: object, backend: str) -> str:
+    """Return a sentence with the setting for a model of another framework than the backend's; else ""."""
+    own = framework_of(model)
+    if own is None or own == backend:
+        return ""
+    setting = written(f'backend="{own}"', f"--backend {own}")
+    return f". This is a model of {own}: give {setting}"
 
 
 def named(value: Any) -> str:
@@ -36,7 +46,10 @@ def made_by(make: Any, kind: type[Any], kind_name: str) -> Any:
     """Return the model that a user's function makes; raises AgentError unless it is of this kind."""
     model = make()
     if not isinstance(model, kind):
-        raise AgentError(f"{name_of(make)} was given as a network: it must make a {kind_name}, it made {model!r}")
+        remedy = other_backend(model, "torch" if kind_name.startswith("torch") else "tensorflow")
+        raise AgentError(
+            f"{name_of(make)} was given as a network: it must make a {kind_name}, it made {shown(model)}{remedy}"
+        )
     return model
 
 

@@ -74,7 +74,7 @@ def _learning(agent: Agent) -> LearningAgent:
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
     if not isinstance(inner, Agent):
         raise ConfigError(
-            f"export: agent must be an agent, got {shown(inner)}: the agent comes first, then the path, as in "
+            f"export: agent must be one agent, got {shown(inner)}: the agent comes first, then the path, as in "
             'mt.export(agents[0], "policy.onnx")'
         )
     if not isinstance(inner, LearningAgent):
