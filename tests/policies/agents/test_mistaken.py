@@ -1,6 +1,7 @@
 """Objects in place of agents, models of another framework, one model for several spaces, runs in place of agents."""
 
 import json
+from typing import Any
 
 import keras
 import pytest
@@ -95,7 +96,7 @@ def test_load_takes_the_best_agents_of_a_run_and_says_so(tmp_path, caplog, saved
 
 def test_weights_are_loaded_from_the_folder_of_a_run(tmp_path, caplog):
     folder = run_folder(tmp_path / "run", ("best", 1), ("last", 2))
-    agent, *_ = mt.make_agents("dqn", POLE, seed=3, network=mt.MLP((3,)))
+    agent: Any = mt.make_agents("dqn", POLE, seed=3, network=mt.MLP((3,)))[0]
     agent.load_weights(folder)
     seen = [0.1, -0.2, 0.03, 0.4]
     assert agent.act(seen) == mt.load(folder / "best")[0].act(seen)
@@ -111,8 +112,9 @@ def test_a_run_without_agents_and_other_folders_are_refused(tmp_path):
 
 
 def test_swapped_arguments_name_the_order(tmp_path):
-    agents = mt.make_agents("dqn", POLE, network=mt.MLP((3,)))
-    for first in ("x.onnx", tmp_path / "x.onnx", agents):
+    agents: Any = mt.make_agents("dqn", POLE, network=mt.MLP((3,)))
+    wrong: tuple[Any, ...] = "x.onnx", tmp_path / "x.onnx", agents
+    for first in wrong:
         with pytest.raises(mt.ConfigError, match="the agent comes first, then the path"):
             mt.export(first, agents[0])
     with pytest.raises(mt.AgentError, match="the path comes first, then the agents"):
