@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, SpecError, shown
+from marltrain.errors import AgentError, SpecError, error_text, shown
 from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
 from marltrain.policies.agents.spaces import action_dtype, action_shape
+from marltrain.policies.demonstration_chains import check_chain, equal, in_space
 from marltrain.policies.demonstration_files import Saved, read_demonstrations, write_demonstrations
-from marltrain.policies.minari_episodes import DecidedRows, rows_of_dataset, write_dataset
+from marltrain.policies.minari_episodes import DecidedRows, remove_dataset, rows_of_dataset, write_dataset
 from marltrain.spaces import action_bounds, describe_space, space_from, split_mask, without_mask
 
 
@@ -161,7 +162,9 @@ class Demonstrations:
         """Write the decisions as a local Minari dataset, `minari.MinariDataset`, and return it.
 
         name: such as "games/own-v0"; must be free.  details: other arguments of `minari.create_dataset_from_buffers`,
-        such as author. Legal actions are stored as the info "action_mask", which `from_minari` reads.
+        such as author; jpeg_encoding=True makes images smaller and changes their values. Legal actions are stored as
+        the info "action_mask", which `from_minari` reads.
+        The dataset is read again and compared. One that cannot be made, or holds other values, is removed.
         Raises ConfigError if Minari is not installed or the name is taken or invalid. Raises AgentError for decisions
         that a dataset cannot hold: without rewards, terminations or next observations, of stacked frames, without an
         end of the last episode, with a next observation within an episode that is not the observation of the decision
@@ -176,12 +179,15 @@ class Demonstrations:
             raise AgentError("a Minari dataset holds whole episodes of single observations; these demonstrations have "
                              f"frame_stack={self.frame_stack}, and their last decision ends "
                              f"{'an' if self.ends[-1] else 'no'} episode")  # fmt: skip
-        _check_chain(self.obs, self.next_obs, self.ends)
+        check_chain(self.obs, self.next_obs, self.ends)
         actions = _in_units(self.action_space, self.action)
-        seen = _in_space(self.layout, "obs", self.obs)
-        after = _in_space(self.layout, "next_obs", self.next_obs)
+        seen = in_space(self.layout, "obs", self.obs)
+        after = in_space(self.layout, "next_obs", self.next_obs)
         rows = DecidedRows(seen, after, actions, self.reward, self.ends, self.terminated, self.legal)
-        return write_dataset(name, self.observation_space, self.action_space, rows, details)
+        written = write_dataset(name, self.observation_space, self.action_space, rows, details)
+        if not details.get("jpeg_encoding"):
+            _check_stored(self, name, written)
+        return written
 
     def check_fits(self, observation_space: Space, action_space: Space, frame_stack: int = 1) -> None:
         """Raise AgentError unless the demonstrations are of these spaces and this number of stacked frames."""
@@ -287,37 +293,21 @@ class Demonstrations:
             raise AgentError(f"demonstrations: the action of decision {row} is not one of its legal actions")
 
 
-def followed(obs: Obs, following: Obs) -> Array:
-    """Return whether the next observation of each row is the observation of the row after it, [N] bool."""
-    parts = zip(arrays_of(obs), arrays_of(following), strict=True)
-    equal = [(after[:-1] == seen[1:]).reshape(len(seen) - 1, -1).all(1) for seen, after in parts]
-    return np.append(np.all(equal, axis=0), False)
-
-
-def _check_chain(obs: Obs, following: Obs, ends: Array) -> None:
-    """Raise AgentError unless the decisions of each episode follow each other."""
-    apart = np.flatnonzero(~ends & ~followed(obs, following))
-    if len(apart):
+def _check_stored(given: Demonstrations, name: str, written: Any) -> None:
+    """Raise AgentError, and remove the dataset, unless it holds the decisions that it was given."""
+    try:
+        found = Demonstrations.from_minari(written)
+    except Exception as error:  # of Minari, or of the package that stores
+        remove_dataset(name)
+        raise AgentError(f"Minari dataset {name!r} cannot be read again: {error_text(error)}") from error
+    changed = [what for what in ("obs", "next_obs", "action", "ends", "legal", "reward", "terminated")
+               if not equal(getattr(found, what), getattr(given, what))]  # fmt: skip
+    if changed:
+        remove_dataset(name)
         raise AgentError(
-            f"a Minari dataset holds the observations of an episode as a chain, and the next observation of decision "
-            f"{apart[0]} is not the observation of decision {apart[0] + 1}, which is of the same episode (so are "
-            f"{len(apart):,} of {len(ends):,} decisions). Sort the decisions by time, or give ends=, true for the last "
-            "decision of each piece"
+            f"Minari dataset {name!r} would hold other values of {', '.join(changed)} than these demonstrations, as "
+            "its files cannot store them exactly. Save them with Demonstrations.save"
         )
-
-
-def _in_space(layout: Layout, what: str, obs: Obs) -> Any:
-    """Return observations in the structure of their space; raises AgentError for arrays that change by this."""
-    decoded = layout.decode(obs)
-    pairs = zip(arrays_of(layout.encode(decoded, bounds=False)[0]), arrays_of(obs), strict=True)
-    changed = np.any([(a != b).reshape(len(b), -1).any(1) for a, b in pairs], axis=0)
-    if changed.any():
-        row = int(np.flatnonzero(changed)[0])
-        raise AgentError(
-            f"a Minari dataset holds observations of {layout.space}, and {what} of decision {row} is none of them: "
-            "its values are not those of an encoded observation. Make the demonstrations with from_arrays"
-        )
-    return decoded
 
 
 def _check_some(action: Array) -> None:

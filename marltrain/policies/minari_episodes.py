@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import shutil
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -70,8 +72,47 @@ class DecidedRows(NamedTuple):
 
 
 def write_dataset(name: str, observation_space: Any, action_space: Any, rows: DecidedRows, details: Any) -> Any:
-    """Write decisions, whose last one ends an episode, as a local dataset; see `Demonstrations.to_minari`."""
+    """Write decisions, whose last one ends an episode, as a local dataset; see `Demonstrations.to_minari`.
+
+    Images are stored as they are unless `details` holds jpeg_encoding=True. A dataset that cannot be made is removed.
+    """
     minari = _minari()
+    _check_free(minari, name)
+    kept = inspect.signature(minari.create_dataset_from_buffers).parameters
+    exact = {"jpeg_encoding": False} if "jpeg_encoding" in kept else {}  # JPEG changes the values of images
+    if unknown := [key for key in details if key not in kept]:
+        raise ConfigError(f"to_minari: create_dataset_from_buffers has no argument {unknown[0]!r}."
+                          f"{did_you_mean(unknown[0], list(kept))}")  # fmt: skip
+    try:
+        return minari.create_dataset_from_buffers(
+            name, _episodes(rows), observation_space=observation_space, action_space=action_space, **exact | details
+        )
+    except Exception as error:  # of Minari, of the package that stores, or of the disk
+        remove_dataset(name)
+        raise ConfigError(f"Minari dataset {name!r} cannot be made: {error_text(error)}") from error
+
+
+def _check_free(minari: ModuleType, name: str) -> None:
+    """Raise ConfigError for a name that Minari does not accept, or that is taken."""
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        if not isinstance(name, str):
+            raise ValueError(f"a name is a text such as 'games/own-v0', got {shown(name)}")
+        parse_dataset_id(name)
+        if minari.storage.get_dataset_path(name).exists():
+            raise ValueError("there is one already: choose another name or version")
+    except ValueError as error:
+        raise ConfigError(f"Minari dataset {name!r} cannot be made: {error_text(error)}") from error
+
+
+def remove_dataset(name: str) -> None:
+    """Remove the files of a local dataset, if there are some."""
+    shutil.rmtree(_minari().storage.get_dataset_path(name), ignore_errors=True)
+
+
+def _episodes(rows: DecidedRows) -> list[Any]:
+    """Return the episodes as Minari's buffers."""
     from minari.data_collector import EpisodeBuffer
 
     episodes, start = [], 0
@@ -88,12 +129,7 @@ def write_dataset(name: str, observation_space: Any, action_space: Any, rows: De
             truncations=(rows.ends[part] & ~terminated).tolist(), infos=infos,
         ))  # fmt: skip
         start = stop
-    try:
-        return minari.create_dataset_from_buffers(
-            name, episodes, observation_space=observation_space, action_space=action_space, **details
-        )
-    except (ValueError, AssertionError) as error:
-        raise ConfigError(f"Minari dataset {name!r} cannot be made: {error_text(error)}") from error
+    return episodes
 
 
 def _rows(observations: Any, part: slice) -> Any:

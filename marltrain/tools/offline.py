@@ -11,7 +11,8 @@ from marltrain.layout import Array, Obs, arrays_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.joint import JointAlgorithm
-from marltrain.policies.demonstrations import Demonstrations, followed
+from marltrain.policies.demonstration_chains import followed
+from marltrain.policies.demonstrations import Demonstrations
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.random import chosen_seed

@@ -6,6 +6,7 @@ from gymnasium import spaces
 
 from marltrain.errors import AgentError, SaveError
 from marltrain.files import with_checksum
+from marltrain.policies.demonstration_chains import followed
 from marltrain.policies.demonstrations import Demonstrations
 
 LINE = spaces.Box(0, 10, (2,), np.float32)
@@ -198,3 +199,15 @@ def test_damaged_files_are_refused(tmp_path):
         Demonstrations.load(tmp_path / "demos")
     with pytest.raises(SaveError, match="there is no such folder"):
         Demonstrations.load(tmp_path / "nothing")
+
+
+def test_rows_that_are_followed_by_the_next():
+    """The last row has none after it, also if it is the only one; parts must all be equal."""
+    a, b = np.array([[0, 0], [1, 5], [2, 5]], np.float32), np.array([[1, 5], [2, 6], [0, 0]], np.float32)
+    assert followed(a, b).tolist() == [True, False, False]
+    assert followed(a[:1], b[:1]).tolist() == [False]
+    image = np.zeros((3, 2, 2), np.uint8)
+    other = image.copy()
+    other[0, 1, 1] = 1
+    assert followed({"one": a, "two": image}, {"one": b, "two": other}).tolist() == [False, False, False]
+    assert followed({"one": a, "two": image}, {"one": b, "two": image}).tolist() == [True, False, False]

@@ -1,3 +1,4 @@
+import functools
 import sys
 from typing import Any
 
@@ -138,8 +139,9 @@ def test_written_datasets_are_read_again():
     again = Demonstrations.from_minari("toy/own-v0")
     for name, array in arrays_of(again).items():
         assert same(array, arrays_of(made)[name]), name
-    with pytest.raises(ConfigError, match="'toy/own-v0' cannot be made"):
+    with pytest.raises(ConfigError, match=r"'toy/own-v0' cannot be made: .*there is one already"):
         made.to_minari("toy/own-v0")
+    assert Demonstrations.from_minari("toy/own-v0").action.tolist() == [0, 2, 0]
 
 
 def test_incomplete_decisions_are_not_written():
@@ -182,6 +184,58 @@ def test_observations_that_their_space_cannot_express_are_not_written():
         )  # fmt: skip
         with pytest.raises(AgentError, match="obs of decision 1 is none of them"):
             given.to_minari("toy/half-v0", **ABOUT)
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (40, 40, 1), (33, 47, 3), (32, 32, 4)])
+def test_images_are_written_exactly(shape):
+    """By default Minari stores images of 32 x 32 and more as JPEG, which changes values, and has no 1 or 4 channels."""
+    images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.uint8)
+    made = Demonstrations.from_arrays(
+        spaces.Box(0, 255, shape, np.uint8), MOVES, images[:3], [1, 2, 3], next_observation=images[1:],
+        reward=[0, 1, 2], terminated=[False, False, True],
+    )  # fmt: skip
+    made.to_minari("toy/film-v0", **ABOUT)
+    again = Demonstrations.from_minari("toy/film-v0")
+    assert same(again.obs, made.obs) and same(again.next_obs, made.next_obs)
+
+
+def test_a_dataset_that_cannot_hold_the_rows_is_removed():
+    """A "/" in a key is a folder to the package that stores; the names are free afterwards, and others can be read."""
+    slash = spaces.Dict({"a/b": LINE, "c": LINE})
+    seen, after = ({name: np.array(line(*at)) for name in slash} for at in ((0, 1), (1, 2)))
+    rest: dict[str, Any] = {"reward": [0, 1], "terminated": [False, True]}
+    split = Demonstrations.from_arrays(slash, MOVES, seen, [1, 2], next_observation=after, **rest)
+    with pytest.raises(AgentError, match="'toy/own-v0' cannot be read again"):
+        split.to_minari("toy/own-v0", **ABOUT)
+    good = shown_rows([0, 1], [1, 2])
+    with pytest.raises(ConfigError, match=r"no argument 'auther'\. Did you mean 'author'"):
+        good.to_minari("toy/own-v0", auther="none")
+    wrong: list[Any] = ["a b", 3]
+    for name in wrong:
+        with pytest.raises(ConfigError, match=f"{name!r} cannot be made: "):
+            good.to_minari(name, **ABOUT)
+    assert good.to_minari("toy/own-v0", **ABOUT).total_steps == 2 and len(minari.list_local_datasets()) == 1
+
+
+def test_a_single_decision_is_written():
+    assert shown_rows([3], [4]).to_minari("toy/one-v0", **ABOUT).total_steps == 1
+    assert same(Demonstrations.from_minari("toy/one-v0").next_obs, line(4))
+
+
+def test_values_that_the_files_change_are_an_error(monkeypatch):
+    """A stand-in for a version of Minari that rounds observations."""
+    create = minari.create_dataset_from_buffers
+
+    @functools.wraps(create)
+    def rounds(name, episodes, **details):
+        for one in episodes:
+            one.observations[...] = np.floor(one.observations)
+        return create(name, episodes, **details)
+
+    monkeypatch.setattr(minari, "create_dataset_from_buffers", rounds)
+    with pytest.raises(AgentError, match="would hold other values of obs, next_obs than"):
+        shown_rows([0, 0.5], [0.5, 1.25]).to_minari("toy/half-v0", **ABOUT)
+    assert not minari.list_local_datasets()
 
 
 def test_legal_actions_of_every_episode_are_read():
