@@ -156,7 +156,8 @@ class TeamReader(Reader):
         for first in range(oldest, self.ring.now, CHECKED) if self.one_reward else ():
             last = min(first + CHECKED, self.ring.now)
             times, env = np.repeat(np.arange(first, last), envs), np.tile(np.arange(envs), last - first)
-            found = [part.found(times, env, np.asarray(part.drawable(times, env).any(0))) for part in self.parts]
+            valid = self._drawable(times, env)
+            found = [part.found(times, env, valid) for part in self.parts]
             rewards = [part.ring.read(part.ring.reward, own.cells) for part, own in zip(self.parts, found, strict=True)]
             _, told = self._one_reward(np.concatenate(rewards), np.concatenate([own.in_time for own in found]), env)
             if told:

@@ -66,6 +66,11 @@ def test_rewards_of_a_file_that_differ_are_refused():
         reader(streams, [[[0], [1], [2]]]).restore(State())
     reader(streams, [[[0], [1]]]).restore(State())
     reader(streams, [[[0], [1], [2]]], one_reward=False).restore(State())
+    ring.learnable[2] = False  # c does not learn, and a batch of the others holds its rewards
+    with pytest.raises(SaveError, match=r"one reward, and theirs differ in environment 0: a 7, b 7, c 8"):
+        reader(streams, [[[0], [1]], [[2]]]).restore(State())
+    ring.learnable[...] = False  # nobody learns, and nothing is drawn
+    reader(streams, [[[0], [1]], [[2]]]).restore(State())
 
 
 def test_the_moments_of_a_game_by_hand():
