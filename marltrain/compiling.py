@@ -13,7 +13,6 @@ import os
 import threading
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped]
@@ -22,8 +21,9 @@ import numba.core.event as numba_event
 import numpy as np
 from numba.core.bytecode import FunctionIdentity
 
+from marltrain.code_cache import FORMAT, cache_folder
 from marltrain.errors import EnvError
-from marltrain.machine_code import FORMAT, MachineCode
+from marltrain.machine_code import MachineCode
 from marltrain.waiting import Compilation
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -142,16 +142,6 @@ def key_of(*texts: str) -> str:
     here = [_SYMBOLS, numba.__version__, np.__version__, llvmlite.binding.get_host_cpu_name(),
             llvmlite.binding.get_host_cpu_features().flatten()]  # fmt: skip
     return hashlib.sha256("\n".join([*here, *texts]).encode()).hexdigest()[:20]
-
-
-def cache_folder() -> Path:
-    """Return the cache folder of compiled programs, in $NUMBA_CACHE_DIR or the user's cache folder.
-
-    Numba's own setting is ignored: it may come from a file in the working folder (`.numba_config.yaml`), and Numba
-    unpickles the files in its cache.
-    """
-    home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "marltrain" / "native"
 
 
 def python_function(function: Any) -> Any:

@@ -7,13 +7,8 @@ no error: the program is compiled anew, and takes the place of the file.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
-import os
 import pickle
-import secrets
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,17 +17,11 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-from marltrain.errors import clean, text_of, warn
+from marltrain.code_cache import UnusableError, read_checked, reason, write_checked
+from marltrain.errors import warn
 
-FORMAT = b"marltrain machine code 1\n"
-"""Beginning of every file; the SHA-256 of the rest follows."""
-SIZE = hashlib.sha256().digest_size
 _WARNED: set[Path] = set()
 """Folders of caches of which this process has warned."""
-
-
-class UnusableError(Exception):
-    """A file of the cache that cannot be used; its text is the reason."""
 
 
 class MachineCode(FunctionCache):
@@ -51,7 +40,7 @@ class MachineCode(FunctionCache):
         try:
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
         except OSError as error:
-            warn_once(self._cache, f"{self._cache_path}: machine code cannot be kept: {_reason(error)}. It is compiled "
+            warn_once(self._cache, f"{self._cache_path}: machine code cannot be kept: {reason(error)}. It is compiled "
                       "anew in the next process")  # fmt: skip
 
 
@@ -59,7 +48,7 @@ class _Files:
     """The index and the data files of a function, with the methods that Numba's cache calls.
 
     NAME.nbi maps keys (types of arguments, processor, hash of the code) to names of files; each NAME.<number>.nbc holds
-    a key and its values. All are pickled, behind `FORMAT` and a checksum.
+    a key and its values. All are pickled, behind `code_cache.FORMAT` and a checksum.
     """
 
     def __init__(self, folder: Path, name: str, stamp: Any, cache: Path) -> None:
@@ -103,47 +92,18 @@ class _Files:
             return None
 
     def _write(self, name: str, values: Any) -> None:
-        _write(self._folder / name, dumps(values))  # type: ignore[no-untyped-call]
+        write_checked(self._folder / name, dumps(values))  # type: ignore[no-untyped-call]
 
 
 def _values(path: Path) -> Any:
     """Return the values in a file, or None if there is none; raises UnusableError for a file that is not to be used."""
-    try:
-        opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(opened, "rb") as file:
-            _check_owner(os.fstat(file.fileno()))
-            data = file.read()
-    except FileNotFoundError:
+    data = read_checked(path)
+    if data is None:
         return None
-    except OSError as error:
-        raise UnusableError(f"machine code cannot be read: {_reason(error)}") from error
-    start = len(FORMAT) + SIZE
-    if data[: len(FORMAT)] != FORMAT or hashlib.sha256(data[start:]).digest() != data[len(FORMAT) : start]:
-        raise UnusableError("the file of machine code is damaged")
     try:
-        return pickle.loads(data[start:])
+        return pickle.loads(data)
     except Exception as error:  # undamaged, but of classes that have moved
-        raise UnusableError(f"the machine code is that of other versions: {_reason(error)}") from error
-
-
-def _check_owner(status: os.stat_result) -> None:
-    """Raise UnusableError unless the file is a regular one of this user, which nobody else may write."""
-    if not stat.S_ISREG(status.st_mode):
-        raise UnusableError("a file of machine code is expected there")
-    if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-        raise UnusableError("the file of machine code belongs to another user, or others may write it")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file that only this user may write; readers see the old file or the new one."""
-    beside = path.with_name(f"{path.name}.tmp.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(FORMAT + hashlib.sha256(data).digest() + data)
-        os.replace(beside, path)
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+        raise UnusableError(f"the machine code is that of other versions: {reason(error)}") from error
 
 
 def warn_once(cache: Path, message: str) -> None:
@@ -151,8 +111,3 @@ def warn_once(cache: Path, message: str) -> None:
     if cache not in _WARNED:
         _WARNED.add(cache)
         warn(message)
-
-
-def _reason(error: BaseException) -> str:
-    strerror = getattr(error, "strerror", None)
-    return clean(str(strerror)) if strerror else f"{type(error).__name__}: {text_of(error)}"

@@ -14,8 +14,8 @@ from numba import int64
 from numba.extending import intrinsic
 
 from marltrain import addresses, compiling
+from marltrain.code_cache import cache_folder
 from marltrain.compiling import (
-    cache_folder,
     cached_on_disk,
     compiled,
     dependencies,

@@ -10,8 +10,8 @@ import pytest
 from numba.core.serialize import dumps
 
 from marltrain import machine_code
+from marltrain.code_cache import FORMAT, SIZE
 from marltrain.compiling import cached_on_disk
-from marltrain.machine_code import FORMAT, SIZE
 
 
 @pytest.fixture
@@ -131,23 +131,10 @@ def test_code_that_cannot_be_written_runs(cache, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(machine_code, "_write", full)
+        patched.setattr(machine_code, "write_checked", full)
         with pytest.warns(UserWarning, match="machine code cannot be kept: No space left on device"):
             assert hits() == 0
     assert [hits(), hits()] == [0, 1]
-
-
-def test_a_failed_write_leaves_the_old_file(cache, monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("old")
-
-    def failing(*arguments):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(OSError, match="Input/output error"):
-        machine_code._write(tmp_path / "file", b"new")
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["file"]
-    assert (tmp_path / "file").read_text() == "old"
 
 
 def test_types_whose_files_two_processes_have_mixed_up(cache):

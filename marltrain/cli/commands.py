@@ -7,25 +7,13 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from marltrain.cli.attach import add_attach_arguments, add_status_arguments, attach, status
-from marltrain.cli.compare import add_compare_arguments, compare
 from marltrain.cli.completion import add_completion_arguments, script
-from marltrain.cli.envs import add_envs_arguments, envs
-from marltrain.cli.evaluate import add_eval_arguments, run_eval
-from marltrain.cli.export import add_export_arguments, export
-from marltrain.cli.find import add_find_arguments, find
 from marltrain.cli.options import Parser
 from marltrain.cli.output import say
-from marltrain.cli.plot import add_plot_arguments, plot
-from marltrain.cli.replay import add_replay_arguments, replay
-from marltrain.cli.runs import add_play_arguments, add_test_arguments, play, test
-from marltrain.cli.settings import add_settings_arguments, settings
-from marltrain.cli.train import add_train_arguments, print_how_to_resume, train
-from marltrain.cli.tune import add_tune_arguments, tune
-from marltrain.cli.watch import add_watch_arguments, watch
 from marltrain.errors import ConfigError, MarlTrainError, did_you_mean
 from marltrain.remedies import on_command_line
 from marltrain.version import __version__
@@ -49,6 +37,23 @@ class Command:
     run: Callable[[dict[str, Any]], Path | None]
 
 
+def _command(summary: str, module: str, name: str, run: str | None = None) -> Command:
+    """Return a command whose module is imported when it is used: `doctor` answers where others cannot be imported.
+
+    module: in marltrain.cli.  name: of the command; the module's `add_NAME_arguments` adds its arguments.
+    run: the module's function that runs it; None: `name`.
+    """
+
+    def function(called: str) -> Any:
+        return getattr(import_module(f"marltrain.cli.{module}"), called)
+
+    return Command(
+        summary,
+        lambda parser: function(f"add_{name}_arguments")(parser),
+        lambda options: function(run or name)(options),
+    )
+
+
 def _completion(options: dict[str, Any]) -> None:
     """Print the script that completes the commands and their options in a shell."""
     found = {}
@@ -60,21 +65,21 @@ def _completion(options: dict[str, Any]) -> None:
 
 
 COMMANDS = {
-    "train": Command("train agents, one for each player, in an environment", add_train_arguments, train),
-    "find": Command("compare learning rates, optimizers or algorithms", add_find_arguments, find),
-    "tune": Command("search settings, and write the best ones into a file", add_tune_arguments, tune),
-    "test": Command("play test episodes with a run's agents and print what they earn", add_test_arguments, test),
-    "play": Command("watch or film a run's agents", add_play_arguments, play),
-    "watch": Command("show the state of a run of another process", add_watch_arguments, watch),
-    "attach": Command("follow, test or end a named run of another process or machine", add_attach_arguments, attach),
-    "status": Command("list the named runs of a Ray cluster", add_status_arguments, status),
-    "replay": Command("show or film an episode of an evaluation again", add_replay_arguments, replay),
-    "plot": Command("draw the learning curves of runs", add_plot_arguments, plot),
-    "compare": Command("compare groups of runs over their seeds", add_compare_arguments, compare),
-    "export": Command("write a run's policies to files that other programs run", add_export_arguments, export),
-    "eval": Command("play a run's agents over a grid of arguments and opponents", add_eval_arguments, run_eval),
-    "settings": Command("list the settings of an algorithm", add_settings_arguments, settings),
-    "envs": Command("list the environments that can be named", add_envs_arguments, envs),
+    "train": _command("train agents, one for each player, in an environment", "train", "train"),
+    "find": _command("compare learning rates, optimizers or algorithms", "find", "find"),
+    "tune": _command("search settings, and write the best ones into a file", "tune", "tune"),
+    "test": _command("play test episodes with a run's agents and print what they earn", "runs", "test"),
+    "play": _command("watch or film a run's agents", "runs", "play"),
+    "watch": _command("show the state of a run of another process", "watch", "watch"),
+    "attach": _command("follow, test or end a named run of another process or machine", "attach", "attach"),
+    "status": _command("list the named runs of a Ray cluster", "attach", "status"),
+    "replay": _command("show or film an episode of an evaluation again", "replay", "replay"),
+    "plot": _command("draw the learning curves of runs", "plot", "plot"),
+    "compare": _command("compare groups of runs over their seeds", "compare", "compare"),
+    "export": _command("write a run's policies to files that other programs run", "export", "export"),
+    "eval": _command("play a run's agents over a grid of arguments and opponents", "evaluate", "eval", "run_eval"),
+    "settings": _command("list the settings of an algorithm", "settings", "settings"),
+    "envs": _command("list the environments that can be named", "envs", "envs"),
     "completion": Command("print a script that completes commands in a shell", add_completion_arguments, _completion),
 }
 
@@ -119,6 +124,8 @@ def _run(arguments: Sequence[str]) -> int:
         command.add_arguments(parser)
         interrupted = command.run(parser.read(rest))
         if interrupted is not None:
+            from marltrain.cli.train import print_how_to_resume
+
             print_how_to_resume(rest, interrupted)
             return INTERRUPTED
     return 0

@@ -96,7 +96,7 @@ def test_help_is_quick_and_the_module_runs():
     code = (
         "import sys, runpy\nsys.argv = ['marltrain', '--help']\n"
         "try:\n    runpy.run_module('marltrain', run_name='__main__')\n"
-        "finally:\n    heavy = {'torch', 'pandas', 'matplotlib', 'numba', 'pettingzoo'}\n"
+        "finally:\n    heavy = {'torch', 'pandas', 'matplotlib', 'numba', 'numpy', 'pettingzoo'}\n"
         "    print(heavy & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from marltrain.envs.vector import check_timeout
 from marltrain.envs.workers.processes import FEWER, ProcessPool, worker_context
 from marltrain.envs.workers.shared import shared_arrays, shared_size
 from marltrain.envs.workers.vector import WorkerVectorEnv
+from marltrain.processor import usable_cores
 
 
 class SubprocVectorEnv(WorkerVectorEnv):
@@ -51,5 +51,4 @@ class SubprocVectorEnv(WorkerVectorEnv):
 
 def usual_workers(num_envs: int) -> int:
     """Return the default number of workers: one per core, at most one per environment."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(num_envs, cores)
+    return min(num_envs, usable_cores())

@@ -19,6 +19,7 @@ from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.algorithms.registry import registered_name
 from marltrain.policies.backends import BACKENDS, make_backend
+from marltrain.processor import processor
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.reporting.functions import described_function
@@ -101,14 +102,6 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_json, value))
     return value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
-
-
-def processor() -> str:
-    """Return the name of the processor, or the machine type if the system does not report a name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def loaded(names: Sequence[str]) -> list[str]:
