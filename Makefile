@@ -35,7 +35,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(CORE): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e .
+	$(PIP) -e '.[mpe]'  # the originals of native games, which draw
 	@touch $@
 
 $(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
@@ -43,11 +43,11 @@ $(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
 	@touch $(CORE) $@
 
 $(LEARN): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[learn]'
+	$(PIP) -e '.[learn,mpe]'
 	@touch $(CORE) $@
 
 $(MUJOCO): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[learn,mujoco]'
+	$(PIP) -e '.[learn,mpe,mujoco]'
 	@touch $(CORE) $(LEARN) $@
 
 $(LOGGERS): $(ALL)

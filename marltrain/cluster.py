@@ -23,6 +23,7 @@ import numpy as np
 
 from marltrain.children import here_only
 from marltrain.errors import ConfigError, MarlTrainError, clean, error_text, shown
+from marltrain.extras import imported
 from marltrain.ray_connection import connect
 from marltrain.version import __version__
 
@@ -329,10 +330,8 @@ class Served:
 
 
 def _module() -> ModuleType:
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ConfigError(f"Ray is not installed ({error}): pip install 'marltrain[ray]'") from error
+    found: ModuleType = imported("ray", "ray", "A cluster")
+    return found
 
 
 def _check_same(ray: ModuleType, address: str | None) -> None:

@@ -1,8 +1,8 @@
 """The connection to Ray: begun once, ended where it was begun, and clear errors without a cluster."""
 
-import importlib
 import signal
 import socket
+import sys
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -216,11 +216,8 @@ def test_the_reason_of_ray_is_passed_on(fake, error):
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ConfigError, match=r"Ray is not installed .*pip install 'marltrain\[ray\]'"):
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were absent
+    with pytest.raises(ConfigError, match=r'A cluster needs ray, which .*pip install "marltrain\[ray\]"'):
         Cluster()
 
 

@@ -26,6 +26,7 @@ from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.objects import game_object
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
+from marltrain.extras import extra_of, install, is_installed
 from marltrain.remedies import written
 
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
@@ -144,6 +145,8 @@ def imports_only_known(name: str) -> bool:
     False for `module:attribute`, for Gymnasium's GymV21Environment and GymV26Environment, which import the module that
     an argument names, and for environments that other packages have registered with Gymnasium.
     """
+    if _missing_collection(name):  # building it is an error that names the package
+        return True
     if name not in list_environments():
         return False
     if not name.startswith("gymnasium/"):
@@ -212,12 +215,21 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
     if namespace == "gymnasium" and ":" in name:
         _import(name.split("/", 1)[1].split(":", 1)[0], name)  # as in Gymnasium: the import registers environments
         name = f"gymnasium/{name.split(':', 1)[1]}"
+    if _missing_collection(name):
+        text = f"env: {name!r} needs mpe2, which is not installed: {install('mpe')}."
+        raise ConfigError(text + _shipped_as(name))
     if namespace not in _NAMESPACES or name not in _NAMESPACES[namespace]():
         raise _unknown(name)
     if namespace == "marltrain":
         game = find(name.split("/", 1)[1])
         return _from_callable(name, game, game, arguments)
     return _from_gymnasium(name, arguments) if namespace == "gymnasium" else _from_pettingzoo(name, arguments)
+
+
+def _missing_collection(name: str) -> bool:
+    """Return whether a name is one of MPE2's games while MPE2, an optional package, is not installed."""
+    namespace, _, game = name.partition("/")
+    return namespace == "mpe2" and _VERSIONED.fullmatch(game) is not None and not is_installed("mpe2")
 
 
 def _unknown(name: str) -> ConfigError:
@@ -248,7 +260,7 @@ def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
         with _quiet():
             creator = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(str(entry))
     except (ImportError, gymnasium.error.Error) as error:
-        raise ConfigError(f"env: {name!r} cannot be imported: {error}. Install what it needs.") from error
+        raise ConfigError(f"env: {name!r} cannot be imported: {error}. {_remedy(name, error)}") from error
     _check_arguments(name, creator, arguments, also=_GYMNASIUM_MAKES)
     return Source(name, functools.partial(_make_gymnasium, spec), arguments)
 
@@ -296,7 +308,18 @@ def _import(module: str, name: str) -> Any:
             return importlib.import_module(module)
     except (ImportError, TypeError, ValueError) as error:  # TypeError, ValueError: invalid module names
         hint = _shipped_as(name)
-        raise ConfigError(f"env: {shown(name)} cannot be imported: {error}. Install what it needs.{hint}") from error
+        remedy = _remedy(name, error)
+        raise ConfigError(f"env: {shown(name)} cannot be imported: {error}. {remedy}{hint}") from error
+
+
+def _remedy(name: str, error: Exception) -> str:
+    """Return a sentence about the packages that an environment needs, from the error of its import."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing and name.startswith("pettingzoo/"):  # PettingZoo has an extra for each family of games
+        return f'Install what it needs: pip install "pettingzoo[{name.split("/")[1]}]".'
+    if extra := extra_of(missing):
+        return f"Install what it needs: {install(extra)}."
+    return "Install what it needs."
 
 
 def _from_module(name: str, arguments: dict[str, Any]) -> Source:

@@ -126,7 +126,7 @@ class Demonstrations:
 
     @classmethod
     def from_minari(cls, dataset: Any, *, episodes: int | None = None) -> Demonstrations:
-        """Return demonstrations from a Minari dataset (`pip install 'marltrain[minari]'`).
+        """Return demonstrations from a Minari dataset (`pip install "marltrain[minari]"`).
 
         dataset: a `minari.MinariDataset`, or the name of a local one; nothing is downloaded.
         episodes: number of episodes to take, from the first; None: all.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marltrain.errors import ConfigError, did_you_mean, error_text, shown
+from marltrain.extras import imported
 from marltrain.layout import Array
 
 MASK = "action_mask"
@@ -175,11 +176,8 @@ def _mask_of(episode: Any) -> Array | None:
 
 
 def _minari() -> ModuleType:
-    try:
-        import minari
-    except ImportError as error:
-        raise ConfigError(f"Minari cannot be imported: {error}. pip install 'marltrain[minari]'") from error
-    return minari
+    found: ModuleType = imported("minari", "minari", "A dataset of Minari")
+    return found
 
 
 def _local(minari: ModuleType, name: str) -> Any:

@@ -12,7 +12,7 @@ from marltrain.errors import ConfigError, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.trainer.callbacks import Callback, Moment
-from marltrain.trainer.displays import FILMS
+from marltrain.trainer.displays import FILMS, check_writer
 from marltrain.trainer.play import play
 from marltrain.trainer.reporting.figures import not_worth_a_run
 
@@ -25,7 +25,7 @@ class Film(Callback):
     env, env_args: the environment to film, as for `play`: one with the render mode "rgb_array". A native game draws
     nothing; film its original (mpe2/simple_spread_v3 of marltrain/simple_spread_v3).
     every: tests between two films.  episodes, seed, fps, max_steps: as for `play`; every film has the same episodes.
-    suffix: ".gif" or ".mp4".
+    suffix: ".gif" or ".mp4" (`pip install "marltrain[mp4]"`).
 
     The films are "films/<env steps>.gif" in the run's folder. Copies of the agents play, without exploration, so
     training does not change.  Raises ConfigError for a wrong argument; the film of the first test raises the errors of
@@ -53,6 +53,7 @@ class Film(Callback):
             raise ConfigError(f"Film: every must be an integer, at least 1, got {shown(every)}")
         if suffix not in FILMS:
             raise ConfigError(f"Film: suffix must be {' or '.join(FILMS)}, got {shown(suffix)}")
+        check_writer(suffix)
         self.env, self.every, self.suffix = env, every, suffix
         self.env_args, self.episodes, self.fps, self.max_steps, self.seed = env_args, episodes, fps, max_steps, seed
         self._tests = 0

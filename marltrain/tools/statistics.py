@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.errors import ConfigError
+from marltrain.extras import imported
 from marltrain.layout import Array
 
 RESAMPLES = 2_000
@@ -79,19 +79,11 @@ def _probability(first: Array, second: Array) -> Array:
 
 
 def _estimated(scores: Sequence[Array], function: Callable[..., Array], resamples: int) -> Estimate:
-    library = _rliable()
+    library = imported("rliable.library", "compare", "A comparison of runs")
     given = scores[0] if len(scores) == 1 else list(scores)
     with _seeded():
         values, intervals = library.get_interval_estimates({"scores": given}, function, reps=resamples)
     return Estimate(np.asarray(values["scores"]), *intervals["scores"])
-
-
-def _rliable() -> Any:
-    try:
-        from rliable import library
-    except ImportError as error:
-        raise ConfigError(f"rliable cannot be imported: {error}. pip install 'marltrain[compare]'") from error
-    return library
 
 
 @contextmanager

@@ -14,10 +14,13 @@ import numpy as np
 from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.registry import api_of
 from marltrain.errors import EnvError
+from marltrain.extras import required
 from marltrain.files import replacing, writing
 from marltrain.layout import Array
 
-FILMS = (".gif", ".mp4")
+MP4 = ".mp4"
+FILMS = (".gif", MP4)
+"""Names of films end in one of these."""
 HOLD = 1.0
 """Seconds for which the last frame of an episode is shown."""
 Show = Callable[[Adapter, bool], None]
@@ -54,6 +57,12 @@ def pictures(writers: Sequence[Write], delay: float) -> Show:
         time.sleep(delay)
 
     return show
+
+
+def check_writer(suffix: str) -> None:
+    """Raise ConfigError if films with this suffix, one of FILMS, need a package that is not installed."""
+    if suffix.lower() == MP4:
+        required("imageio_ffmpeg", "mp4", f"a film in {MP4}")
 
 
 @contextmanager

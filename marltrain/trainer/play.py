@@ -23,7 +23,7 @@ from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors
-from marltrain.trainer.displays import FILMS, Frames, Show, Window, Write, film, pictures, without_window
+from marltrain.trainer.displays import FILMS, Frames, Show, Window, Write, check_writer, film, pictures, without_window
 from marltrain.trainer.people import Person, PlayEndedError
 from marltrain.trainer.seats import Seating
 
@@ -51,8 +51,8 @@ def play(
     """Play episodes in a window, as text, or into files; return the returns, [episodes, players] float64.
 
     env, env_args: as for `DecentralizedTrainer`.  agents: one agent per player.
-    out: path of the film, .gif or .mp4. None shows a window, or prints the text of environments without a window
-        (render mode "ansi").
+    out: path of the film, .gif or .mp4 (`pip install "marltrain[mp4]"`). None shows a window, or prints the text of
+        environments without a window (render mode "ansi").
     greedy: agents do not explore.  seed: seed of the episodes.
     fps: frames per second; None: the environment's `render_fps`, else 2 for turn-based games and 10 for others.
     frames, every: folder for pictures, "<episode>-<env step>.png": every n-th one of an episode, and its last. No
@@ -99,10 +99,12 @@ class Deciding(Protocol):
 
 
 def film_of(out: str | Path | None) -> Path | None:
-    """Return the path of a film; raises ConfigError for another kind of file."""
+    """Return the path of a film; raises ConfigError for another kind of file, or without the package it needs."""
     target = None if out is None else path_of(out, "out", ConfigError)
     if target is not None and target.suffix.lower() not in FILMS:
         raise ConfigError(f"out must end in {' or '.join(FILMS)}, got {str(out)!r}")
+    if target is not None:
+        check_writer(target.suffix)
     return target
 
 

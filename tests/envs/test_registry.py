@@ -181,3 +181,34 @@ def test_a_gymnasium_environment_that_lacks_a_package_says_what_to_install(monke
     monkeypatch.setattr(gymnasium.envs.registration, "load_env_creator", lacking)
     with pytest.raises(ConfigError, match=r"'gymnasium/Ant-v5' cannot be imported: MuJoCo is not installed, run `pip"):
         resolve("gymnasium/Ant-v5")
+
+
+@pytest.mark.parametrize("name", ["mpe2/simple_spread_v3", "mpe2/simple_crypto_v9"])
+def test_without_mpe2_its_games_name_the_extra(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "mpe2", None)  # as if it were absent
+    assert imports_only_known(name) and not any(one.startswith("mpe2/") for one in list_environments())
+    with pytest.raises(ConfigError, match=r'needs mpe2, which is not installed: pip install "marltrain\[mpe\]"'):
+        resolve(name)
+    with pytest.raises(ConfigError, match=r"Did you mean 'marltrain/simple_tag_v3'\?"):
+        resolve("mpe2/simple_tag_v3")
+    with pytest.raises(ConfigError, match="unknown environment 'mpe2/os'"):
+        resolve("mpe2/os")
+    assert not imports_only_known("mpe2/os")
+
+
+@pytest.mark.parametrize(
+    ("name", "absent", "remedy"),
+    [
+        ("mpe2.simple_spread_v3:env", "mpe2", r'pip install "marltrain\[mpe\]"'),
+        ("pettingzoo/classic/chess_v6", "chess", r'pip install "pettingzoo\[classic\]"'),
+        ("pettingzoo/sisl/multiwalker_v9", "Box2D", r'pip install "pettingzoo\[sisl\]"'),
+        ("mujoco:anything", "mujoco", r'pip install "marltrain\[mujoco\]"'),
+        ("tests.toyz:Crowd", "tests.toyz", r"Install what it needs\.$"),
+    ],
+)
+def test_a_package_that_an_environment_lacks_is_named_with_its_command(monkeypatch, name, absent, remedy):
+    for module in [module for module in sys.modules if module.startswith(("pettingzoo.", "mpe2.", absent))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(ConfigError, match=remedy):
+        resolve(name)

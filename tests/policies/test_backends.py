@@ -196,7 +196,7 @@ def test_what_is_no_backend(name, device, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [("tensorflow", "pip install 'marltrain[tensorflow]'"), ("torch", "pip install torch")]
+    ("name", "line"), [("tensorflow", 'pip install "marltrain[tensorflow]"'), ("torch", "pip install torch")]
 )
 def test_a_framework_that_is_missing_is_told_with_the_line_that_installs_it(monkeypatch, name, line):
     monkeypatch.setitem(sys.modules, name, None)  # what an import of something absent comes to

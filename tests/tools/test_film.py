@@ -1,4 +1,5 @@
 import shutil
+import sys
 from pathlib import Path
 
 import imageio.v3
@@ -55,6 +56,12 @@ def test_every_second_test_is_filmed_and_training_stays_the_same(monkeypatch, tm
 def test_wrong_arguments_are_refused(arguments, message):
     with pytest.raises(mt.ConfigError, match=message):
         mt.Film(Canvas, **arguments)
+
+
+def test_mp4_films_without_their_package_are_refused_before_training(monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)  # as if it were absent
+    with pytest.raises(mt.ConfigError, match=r'pip install "marltrain\[mp4\]"'):
+        mt.Film(Canvas, suffix=".mp4")
 
 
 def test_only_the_first_film_that_fails_ends_the_run(monkeypatch):

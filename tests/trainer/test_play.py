@@ -1,5 +1,6 @@
 import os
 import subprocess
+import sys
 import time
 
 import gymnasium
@@ -72,6 +73,21 @@ def test_mp4_films():
     brightness = np.frombuffer(raw, np.uint8).reshape(-1, 32 * 16).mean(1)
     np.testing.assert_allclose(brightness, [0, 60, 120, 180, 180, 180, 180], atol=4)
     assert os.listdir() == ["film.mp4"]
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "film.MP4"])
+def test_mp4_films_without_their_package_are_refused_before_an_episode(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)  # as if it were absent
+    monkeypatch.setattr("marltrain.trainer.play.resolve", None)  # nothing is built
+    with pytest.raises(ConfigError, match=r'\.mp4 needs imageio_ffmpeg, .*: pip install "marltrain\[mp4\]"'):
+        play(Canvas, copycats(), out=name)
+    assert os.listdir() == []
+
+
+def test_gif_films_need_no_package_of_mp4(monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    play(Canvas, copycats(), episodes=1, out="film.gif")
+    assert os.listdir() == ["film.gif"]
 
 
 def test_a_window_shows_every_step(monkeypatch):

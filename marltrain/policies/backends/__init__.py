@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from marltrain.errors import ConfigError, did_you_mean
+from marltrain.extras import install, is_installed
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.parallel.strategies import chosen
 
-INSTALL = {"tensorflow": "pip install 'marltrain[tensorflow]'", "torch": "pip install torch"}
+INSTALL = {"tensorflow": install("tensorflow"), "torch": "pip install torch"}
 BACKENDS = tuple(INSTALL)
 
 
@@ -21,7 +21,7 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
     """
     if name not in BACKENDS:
         raise ConfigError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.{did_you_mean(name, BACKENDS)}")
-    if find_spec(name) is None:
+    if not is_installed(name):
         raise ConfigError(f"backend {name!r} is not installed: {INSTALL[name]}")
     if not isinstance(jit_compile, bool):
         raise ConfigError(f"jit_compile must be True or False, got {jit_compile!r}")

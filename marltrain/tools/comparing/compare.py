@@ -52,7 +52,7 @@ def compare(
     resamples: of the bootstrap.  out: the report, one HTML file with its pictures in it; None: no report.
 
     Raises ConfigError for groups on different environments, runs of different metrics, fewer than 3 seeds, equal seeds
-    in a group, or if `rliable` is not installed (`pip install 'marltrain[compare]'`); SaveError for a folder that is no
+    in a group, or if `rliable` is not installed (`pip install "marltrain[compare]"`); SaveError for a folder that is no
     run.
     """
     if score not in SCORES:

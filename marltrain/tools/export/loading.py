@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from marltrain.errors import ConfigError, SaveError, error_text
+from marltrain.extras import install, is_installed
 from marltrain.files import path_of
 from marltrain.layout import Array, Layout
 from marltrain.policies.agents.spaces import encoded
@@ -200,5 +200,5 @@ def load_exported(path: str | Path) -> ExportedPolicy:
 
 def require(module: str, what: str, extra: str = "export") -> None:
     """Raise ConfigError if an optional package is missing."""
-    if find_spec(module) is None:
-        raise ConfigError(f"export: {module}, which {what}, is not installed: pip install 'marltrain[{extra}]'")
+    if not is_installed(module):
+        raise ConfigError(f"export: {module}, which {what}, is not installed: {install(extra)}")

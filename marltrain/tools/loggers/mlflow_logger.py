@@ -11,7 +11,8 @@ from typing import Any
 from marltrain.checks import counted, of_type
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError
-from marltrain.tools.loggers.run_logger import FAILED, FINISHED, INTERRUPTED, RunLogger, imported
+from marltrain.extras import imported
+from marltrain.tools.loggers.run_logger import FAILED, FINISHED, INTERRUPTED, RunLogger
 from marltrain.trainer.callbacks import Moment
 
 STATUS = {FINISHED: "FINISHED", INTERRUPTED: "KILLED", FAILED: "FAILED"}
@@ -24,7 +25,7 @@ LONGEST = 500
 
 
 class MLflowLogger(RunLogger):
-    """Logs runs to MLflow (https://mlflow.org): `pip install 'marltrain[mlflow]'`.
+    """Logs runs to MLflow (https://mlflow.org): `pip install "marltrain[mlflow]"`.
 
     experiment: name of the experiment; it is created if there is none.  name: of the run; None: that of its folder.
     uri: tracking store, such as "sqlite:///mlflow.db" or "http://host:5000"; None: the environment variable
@@ -52,7 +53,7 @@ class MLflowLogger(RunLogger):
         """Import mlflow."""
         super().__init__(every=every, files=files)
         self.experiment, self.name, self.uri = experiment, name, uri
-        self._mlflow = imported("mlflow", "MLflowLogger", "mlflow")
+        self._mlflow = imported("mlflow", "mlflow", "MLflowLogger")
         self._client: Any = None
         self._places: dict[str, Place] = {}  # of the last value so far, by metric
         self._held: dict[str, Place] = {}  # of the last value that MLflow holds of a continued run

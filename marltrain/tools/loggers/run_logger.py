@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from marltrain.checks import of_type
-from marltrain.errors import ConfigError
 from marltrain.files import complete_folder
 from marltrain.json_files import read_json
 from marltrain.trainer.callbacks import Moment
@@ -107,12 +105,3 @@ class RunLogger(ScalarLogger, ABC):
         files = [path for name in (CONFIG, *TABLES, PICTURE) if (path := self._folder / name).is_file()]
         best = self._folder / "best"
         return files, complete_folder(best) if best.is_dir() else None
-
-
-def imported(package: str, logger: str, extra: str) -> Any:
-    """Return an optional package; raises ConfigError that names the extra to install."""
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise ConfigError(f"{logger} needs {package}, which cannot be imported: {error}. "
-                          f"pip install 'marltrain[{extra}]'") from error  # fmt: skip

@@ -12,7 +12,8 @@ from typing import Any
 from marltrain.checks import counted, of_type
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError
-from marltrain.tools.loggers.run_logger import FINISHED, PICTURE, TABLES, RunLogger, imported
+from marltrain.extras import imported
+from marltrain.tools.loggers.run_logger import FINISHED, PICTURE, TABLES, RunLogger
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.saving.places import PlaceInRun
 
@@ -25,7 +26,7 @@ MOST_RECENT = 10_000
 
 
 class WandbLogger(RunLogger):
-    """Logs runs to Weights & Biases (https://docs.wandb.ai): `pip install 'marltrain[wandb]'`.
+    """Logs runs to Weights & Biases (https://docs.wandb.ai): `pip install "marltrain[wandb]"`.
 
     project, entity, name, group, tags: as for `wandb.init`; name=None: the name of the run's folder.
     mode: "online", "offline" or "disabled"; None: the environment variable WANDB_MODE, else online.
@@ -61,7 +62,7 @@ class WandbLogger(RunLogger):
         self.project, self.entity, self.group, self.mode = project, entity, group, mode
         self.tags = tuple(tags)
         self.name, self.folder = name, Path(folder) if isinstance(folder, str) else folder
-        self._wandb = imported("wandb", "WandbLogger", "wandb")
+        self._wandb = imported("wandb", "wandb", "WandbLogger")
         self._run: Any = None
         self._recent: deque[tuple[float, dict[str, float], int]] = deque(maxlen=MOST_RECENT)
 

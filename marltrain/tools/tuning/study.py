@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.errors import ConfigError, shown
+from marltrain.extras import imported
 from marltrain.random import child_seed
 
 PRUNERS = ("median", "hyperband", "none")
@@ -31,10 +32,7 @@ ABOUT = "about"
 
 def optuna() -> Any:
     """Return the package; raises ConfigError if it is not installed."""
-    try:
-        import optuna as package
-    except ImportError as error:
-        raise ConfigError(f"optuna cannot be imported: {error}. pip install 'marltrain[tune]'") from error
+    package = imported("optuna", "tune", "A search of settings")
     package.logging.set_verbosity(package.logging.ERROR)
     return package
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import nn
 
 import examples.play_exported as play_exported
 import marltrain as mt
-from marltrain.tools.export import description as describing, export as exporting, loading
+from marltrain.tools.export import description as describing, export as exporting
 from marltrain.tools.export.check import near_ties
 from marltrain.tools.export.function import PolicyFunction
 from marltrain.tools.export.loading import SUFFIXES
@@ -166,7 +167,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(mt.SaveError, match="holds other things than an exported policy"):
         mt.export(ppo, tmp_path, format="saved_model")
-    monkeypatch.setattr(loading, "find_spec", lambda module: None)
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were absent
     with pytest.raises(mt.ConfigError, match=r"onnx, which writes ONNX files, is not installed: pip install"):
         mt.export(ppo, tmp_path / "a.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
