@@ -67,10 +67,14 @@ test: $(ALL) ## all checks: format, lint, types, documentation, tests
 	$(MAKE) --jobs 2 --output-sync check docs # each uses one core
 	$(MAKE) pytest
 
-check: $(ALL) ## format, lint and types
+check: $(ALL) ## format, lint, types, and the files of the public repository
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --quiet --offline .github
 
 format: $(ALL) ## format the code and apply the automatic fixes of the linter
 	$(BIN)/ruff check --fix-only .

@@ -10,13 +10,11 @@ from typing import Any
 from marltrain.envs.registry import imports_only_known
 from marltrain.errors import SaveError
 from marltrain.files import complete_folder
-from marltrain.json_files import read_json
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import RUN_AGENTS
 from marltrain.policies.agents.saving import load
 from marltrain.remedies import written
-
-CONFIG = "config.json"
+from marltrain.trainer.reporting.config_file import CONFIG, read_config
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ def open_run(
     supply, device: see `marltrain.load`.
     """
     folder = complete_folder(run)
-    config = read_json(folder / CONFIG)
-    named, env_args = (config.get("env"), config.get("env_args")) if isinstance(config, dict) else (None, None)
+    config = read_config(folder / CONFIG)
+    named, env_args = config.get("env"), config.get("env_args")
     if not isinstance(named, str) or not isinstance(env_args, dict):
         raise SaveError(f"{folder / CONFIG}: names no environment")
     if env is None and not imports_only_known(named):

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO
 from marltrain.config import checked_arguments
 from marltrain.errors import ConfigError, SaveError, shown
 from marltrain.files import complete_folder
-from marltrain.json_files import read_json
+from marltrain.trainer.reporting.config_file import CONFIG, read_config
 from marltrain.trainer.reporting.run_view import Curve, RunView
 from marltrain.trainer.reporting.screens import make_screen
 from marltrain.trainer.reporting.tensorboard import EventReader
@@ -21,7 +21,6 @@ from marltrain.trainer.reporting.text_charts import plain
 from marltrain.trainer.saving.run_folder import LOCK
 from marltrain.trainer.settings import EPISODES
 
-CONFIG = "config.json"
 EVENTS = "events.out.tfevents.*"
 TERMINAL_EVERY, LINES_EVERY = 2.0, 30.0
 SIZE = (100, 30)
@@ -88,8 +87,8 @@ class RunReader:
     def __init__(self, run: str | Path) -> None:
         """Open the run's folder; raises SaveError if it is not a run's."""
         self.folder = complete_folder(run)
-        config = read_json(self.folder / CONFIG)
-        trainer = config.get("trainer") if isinstance(config, dict) else None
+        config = read_config(self.folder / CONFIG)
+        trainer = config.get("trainer")
         if not isinstance(trainer, dict):
             raise SaveError(f"{self.folder / CONFIG}: names no settings of a trainer")
         self.view = RunView(f"{config.get('env')} - {self.folder.name}", _budgets(trainer))

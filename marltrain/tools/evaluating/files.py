@@ -12,6 +12,7 @@ from marltrain.tools.evaluating.pictures import draw_matrix, draw_returns, draw_
 from marltrain.tools.evaluating.replays import write_replays
 from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.trainer.reporting.figures import not_worth_a_run, write_figure
+from marltrain.trainer.reporting.table_files import write_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ def write_evaluation(found: EvaluationResult, folder: str | Path) -> None:
     for name, table in ((TABLE, found.table), (EPISODES, found.episodes)):
         write_csv(table, path / f"{name}.csv")
         with replacing(path / f"{name}.parquet") as beside:
-            table.to_parquet(beside, index=False)
+            write_table(table, beside)
     if len(found.competitors) > 1:
         write_csv(found.matrix("won" if found.has_winners else "return"), path / f"{MATRIX}.csv", index=True)
     write_replays(found, path)

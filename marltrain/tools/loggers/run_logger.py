@@ -10,12 +10,11 @@ from typing import Any
 
 from marltrain.checks import of_type
 from marltrain.files import complete_folder
-from marltrain.json_files import read_json
 from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.reporting.config_file import CONFIG, read_config
 from marltrain.trainer.reporting.history import EPISODES_FILE, TESTS_FILE
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 
-CONFIG = "config.json"
 PICTURE = "metrics.png"
 TABLES = (TESTS_FILE, EPISODES_FILE)
 FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
@@ -69,7 +68,7 @@ class RunLogger(ScalarLogger, ABC):
     def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
         """Send scalars; the first ones begin the run, or continue that of the restored state."""
         if not self._begun:
-            self.run_id, self._begun = self.begin(self._folder, read_json(self._folder / CONFIG), self.run_id), True
+            self.run_id, self._begun = self.begin(self._folder, read_config(self._folder / CONFIG), self.run_id), True
         self.send(scalars, env_steps)
 
     def on_train_end(self, moment: Moment) -> None:

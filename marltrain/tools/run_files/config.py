@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.errors import ConfigError, MarlTrainError, SaveError, error_text, shown, warn
-from marltrain.json_files import read_json
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.agents.placement import AUTO
 from marltrain.policies.algorithms.registry import ALGORITHMS
@@ -19,6 +18,7 @@ from marltrain.tools.run_files.callbacks import CALLBACKS, SERVICES, imports_not
 from marltrain.tools.run_files.limits import without_options
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
 from marltrain.tools.run_files.sharing import by_agent
+from marltrain.trainer.reporting.config_file import read_config
 from marltrain.trainer.reporting.run_config import PLACES
 from marltrain.trainer.settings import TrainerSettings
 
@@ -31,7 +31,7 @@ def plan_of_config(file: Path, given: Collection[str] = ()) -> RunPlan:
     given: names of the trainer's settings that options give, see `limits.without_options`.
     Raises ConfigError for a run that holds code of the user's own, such as a function, a model or an agent class.
     """
-    config = read_json(file)
+    config = read_config(file)
     try:
         return _plan(file, config, given)
     except MarlTrainError:

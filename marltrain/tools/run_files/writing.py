@@ -16,8 +16,11 @@ from marltrain.tools.run_files.limits import BY_OPTION, options_of, without_opti
 from marltrain.tools.run_files.plan import RunPlan
 from marltrain.tools.run_files.values import as_text
 from marltrain.trainer.saving.places import refusal_of
+from marltrain.version import __version__
 
 FLAGS = ("share", "identify", "self_play", "tuned")
+HEAD = f"# marltrain {__version__}"
+"""First line of each file."""
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 """Keys of TOML that need no quotes."""
 
@@ -34,7 +37,7 @@ def to_toml(plan: RunPlan) -> str:
     top |= {name: value for name in ("algo", "backend", "weights", "run_dir") if (value := getattr(plan, name))}
     top |= {name: True for name in FLAGS if getattr(plan, name)}
     top |= {name: value for name in ("teams", "team_reward") if (value := getattr(plan, name)) is not None}
-    lines = [_comment(options)] if options else []
+    lines = [HEAD, *([_comment(options)] if options else [])]
     lines += [f"{name} = {_toml(as_text(value, name))}" for name, value in top.items()]
     trainer = without_options(plan.trainer, BY_OPTION)
     for name, table in (("env_args", plan.env_args), ("trainer", trainer), ("agents", plan.settings)):
@@ -55,7 +58,7 @@ def write_settings(path: str | Path, tables: Mapping[str, Mapping[str, Any]], *,
     Raises ConfigError for a value that no file can hold.
     """
     path = path_of(path, "the file of settings", ConfigError)
-    lines = [f"# {line}" for line in comment.splitlines()]
+    lines = [HEAD, *(f"# {line}" for line in comment.splitlines())]
     if options := options_of(tables.get("trainer", {})):
         lines.append(_comment(options))
     for name, given in tables.items():

@@ -12,6 +12,7 @@ from marltrain.errors import SaveError
 from marltrain.files import replacing
 from marltrain.random import MOST_SEED
 from marltrain.state import State
+from marltrain.trainer.reporting.table_files import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,5 +76,5 @@ class FaultTable:
         if self._path is None or len(self._rows) == self._written:
             return
         with replacing(self._path) as beside:
-            self.frame.to_parquet(beside, index=False)
+            write_table(self.frame, beside)
         self._written = len(self._rows)

@@ -17,6 +17,7 @@ from marltrain.files import replacing
 from marltrain.layout import Array
 from marltrain.state import State
 from marltrain.trainer.reporting.episode_records import ROW, EpisodeRecords
+from marltrain.trainer.reporting.table_files import METADATA, write_table
 from marltrain.trainer.reporting.tables import LongTable, Readings
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class History:
         if self._folder is None or (not now and started - self._written < self._writing / WRITING_SHARE):
             return
         with replacing(self._folder / TESTS_FILE) as beside:
-            self.tests.to_parquet(beside, index=False)
+            write_table(self.tests, beside)
         with replacing(self._folder / EPISODES_FILE) as beside:
             self._write_episodes(beside)
         self._written = time.perf_counter()
@@ -271,7 +272,7 @@ class History:
             for part in self._episodes.parts()
         )  # fmt: skip
         first = next(parts)
-        with pq.ParquetWriter(path, first.schema, use_dictionary=False) as writer:
+        with pq.ParquetWriter(path, first.schema.with_metadata(METADATA), use_dictionary=False) as writer:
             for part in itertools.chain([first], parts):
                 writer.write_table(part)
         pa.default_memory_pool().release_unused()

@@ -22,6 +22,7 @@ from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.processor import processor
 from marltrain.spec import EnvSpec
 from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.reporting.config_file import CONFIG, HEADER
 from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.saving.places import PlaceInRun
 from marltrain.trainer.settings import Default
@@ -56,8 +57,9 @@ def record(
         for name, agent, learns, explores in zip(spec.names, agents, learning, exploring, strict=True)
     ]  # fmt: skip
     write_json(
-        folder / "config.json",
+        folder / CONFIG,
         {
+            **HEADER,
             "env": spec.name,
             "env_args": to_json(dict(setup.source.arguments)),
             "algo": "+".join(dict.fromkeys(seat["agent"]["type"] for seat in seats)),

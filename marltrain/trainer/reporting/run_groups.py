@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.errors import SaveError
-from marltrain.json_files import read_json
+from marltrain.trainer.reporting.config_file import CONFIG, read_config
 from marltrain.trainer.reporting.history import TESTS_FILE
 
 LOGGER = logging.getLogger("marltrain")
@@ -76,9 +76,8 @@ def kinds(runs: Sequence[Path]) -> dict[str, list[Path]]:
 
 def config_of(run: Path) -> Mapping[str, Any]:
     """Return the content of a run's config.json, or an empty mapping without this file."""
-    file = run / "config.json"
-    config: Any = read_json(file) if file.is_file() else {}
-    return config if isinstance(config, dict) else {}
+    file = run / CONFIG
+    return read_config(file) if file.is_file() else {}
 
 
 def name_of(run: Path, config: Mapping[str, Any]) -> str:

@@ -126,7 +126,8 @@ def test_settings_survive_their_file(tmp_path):
         },
     }
     path = write_settings(tmp_path / "a.toml", {**settings, "evaluation": {"metric": 1.5}}, comment="of a study")
-    assert path.read_text().startswith("# of a study\n\n[trainer]") and read_settings(path) == settings
+    assert path.read_text().startswith(f"# marltrain {mt.__version__}\n# of a study\n\n[trainer]")
+    assert read_settings(path) == settings
 
 
 @pytest.mark.parametrize(
