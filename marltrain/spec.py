@@ -81,6 +81,13 @@ class Group:
 def check_action_space(space: Space, player: str) -> None:
     """Raise SpecError unless the space is Discrete, MultiDiscrete or a floating Box, neither empty nor too large."""
     floating = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        raise SpecError(
+            f"player {player!r}: action space {space} holds several actions at once, and an agent has one: join them, "
+            "by a gymnasium.ActionWrapper, in one MultiDiscrete (choices, or steps of continuous parts) or one Box "
+            "(numbers). If its entries are the actions of players, make the observation space of the same kind, with "
+            "one entry for each player"
+        )
     if not floating and not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         raise SpecError(f"player {player!r}: action space {space} is not one of Discrete, MultiDiscrete, Box of floats")
     try:

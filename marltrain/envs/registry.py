@@ -25,6 +25,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.objects import game_object
+from marltrain.envs.python.players import by_player
 from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.extras import extra_of, install, is_installed
 from marltrain.remedies import written
@@ -262,7 +263,7 @@ def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
     except (ImportError, gymnasium.error.Error) as error:
         raise ConfigError(f"env: {name!r} cannot be imported: {error}. {_remedy(name, error)}") from error
     _check_arguments(name, creator, arguments, also=_GYMNASIUM_MAKES)
-    return Source(name, functools.partial(_make_gymnasium, spec), arguments)
+    return Source(name, functools.partial(_played, functools.partial(_make_gymnasium, spec)), arguments)
 
 
 def _make_gymnasium(spec: gymnasium.envs.registration.EnvSpec, **arguments: Any) -> Any:
@@ -342,7 +343,13 @@ def _from_callable(name: str, called: Any, build: Callable[..., Any], arguments:
     _check_arguments(name, called, arguments)
     if isinstance(called, type) and issubclass(called, Game):
         return Source(name, functools.partial(game_object, called), arguments, game=called)
-    return Source(name, build, arguments)
+    return Source(name, functools.partial(_played, build), arguments)
+
+
+def _played(build: Callable[..., Any], **arguments: Any) -> Any:
+    """Build an environment; a Gymnasium environment of several players becomes a PettingZoo environment."""
+    made = build(**arguments)
+    return made if is_vector(made) else by_player(made)
 
 
 def _names_of(function: Callable[..., Any]) -> set[str] | None:

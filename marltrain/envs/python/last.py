@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium
 from pettingzoo import AECEnv
 from pettingzoo.utils.conversions import parallel_to_aec_wrapper
 
@@ -35,7 +36,8 @@ def unused_last(env: Any) -> str | None:
     PettingZoo's wrappers do not forward `last()`: they compute it again from `observe()` and attributes.
     """
     inside: Iterator[Any] = iter(()) if has_own_last(env) else layers(env)
-    found = (layer for layer in inside if hasattr(layer, "step") and has_own_last(layer))
+    turns = (layer for layer in inside if hasattr(layer, "step") and not isinstance(layer, gymnasium.Env))
+    found = (layer for layer in turns if has_own_last(layer))
     return next((type(layer).__name__ for layer in found), None)
 
 
