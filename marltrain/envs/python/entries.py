@@ -63,11 +63,14 @@ class Entries:
         return self._split("observation", given, living)
 
     def rewards(self, given: Any, living: Sequence[str]) -> dict[str, Any]:
-        """Return the rewards by player: the entries of a list, an array or a mapping, or one number for each.
+        """Return the rewards of the living players: entries of a list, an array or a mapping, or one number for each.
 
         Raises EnvError for another number of entries, unknown keys, and a living player without a reward.
         """
-        return self._split("reward", given, living) if has_entries(given) else dict.fromkeys(living, given)
+        if not has_entries(given):
+            return dict.fromkeys(living, given)
+        found = self._split("reward", given, living)
+        return {name: found[name] for name in living}
 
     def flags(self, name: str, given: Any, living: Sequence[str]) -> dict[str, Any]:
         """Return the flags `name` ("terminated" or "truncated") by player; raises EnvError as `rewards` does."""

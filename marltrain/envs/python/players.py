@@ -140,7 +140,7 @@ class PlayersEnv(ParallelEnv):  # type: ignore[misc]
     def state(self) -> Array:
         """Return the global state: a method `state()`, or an array that is the attribute or the info "state".
 
-        Raises NotImplementedError if there is none.
+        Without one, PettingZoo's method raises NotImplementedError.
         """
         if self._state is not None:
             found: Array = self._state()
@@ -150,7 +150,7 @@ class PlayersEnv(ParallelEnv):  # type: ignore[misc]
         for state in (held, told):
             if isinstance(state, np.ndarray) and state.ndim and state.dtype.kind in NUMBERS:
                 return state
-        raise NotImplementedError("this environment has no global state")
+        return super().state()
 
     def render(self) -> Any:
         """Return or show one frame."""

@@ -315,7 +315,7 @@ def test_frames_and_flat_images_of_several_players():
 
 
 def test_check_env_reads_every_player():
-    assert mt.check_env(Team, {"flags": "list"}).ok
+    assert mt.check_env(Team, {"flags": "list", "leaves": 2}).ok
     report = mt.check_env(Odd, {"wrong": {"seen": (np.zeros(2, np.float32), np.full(2, 10, np.float32))}}, strict=False)
     assert "player 'player_1': observation leaves its space" in str(report)
 
