@@ -9,6 +9,6 @@ if __name__ == "__main__":
     trainer = mt.DecentralizedTrainer(
         Rendezvous, num_train_envs=8, update_freq=512, test_freq=400, episodes_per_train=2000, seed=0
     )
-    result = trainer.train(agents, learning_mask=[1, 1])
+    result = trainer.train(agents)
     print("meetings an episode:", [round(metric, 1) for metric in result["reward_metric_stats"]])
     print("picture, tables and agents are in", result["run_dir"])

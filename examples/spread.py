@@ -30,7 +30,7 @@ def main() -> None:
     settings = {**tuned["trainer"], "steps_per_train": args.steps}
     trainer = mt.DecentralizedTrainer(ENV, seed=args.seed, run_dir=args.run_dir, **settings)
     random_play = trainer.test(mt.make_agents("random", ENV, seed=args.seed), episodes=200).mean
-    result = trainer.train(agents, learning_mask=[1, 1, 1])
+    result = trainer.train(agents)
 
     tests, minutes = result["reward_metric_stats"], result["training_time"] / 60
     print(f"mean return of a player and episode: {random_play:.1f} random play, {tests[0]:.1f} untrained, "

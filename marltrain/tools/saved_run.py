@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marltrain.envs import probe
 from marltrain.envs.registry import imports_only_known
 from marltrain.errors import SaveError
 from marltrain.files import complete_folder
@@ -14,6 +15,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import RUN_AGENTS
 from marltrain.policies.agents.saving import load
 from marltrain.remedies import written
+from marltrain.trainer.by_player import Agents, in_seats
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
 
 
@@ -53,7 +55,10 @@ def open_run(
         raise SaveError(f"{folder / CONFIG}: the run's environment is {named!r}. No file may choose what code is run: "
                         f"if you know this one, name it yourself with {written('env=...', '--env')}")  # fmt: skip
     played, chosen = agents_of(folder, agents, supply, device)
-    return SavedRun(named if env is None else env, env_args, played, chosen)
+    name = named if env is None else env
+    if isinstance(played, Mapping):
+        played = in_seats(played, probe(name, env_args), str(folder / chosen))
+    return SavedRun(name, env_args, list(played), chosen)
 
 
 def agents_of(
@@ -61,7 +66,7 @@ def agents_of(
     agents: str | None = None,
     supply: Mapping[str, Any] | None = None,
     device: str | None = None,
-) -> tuple[list[Agent], str]:
+) -> tuple[Agents, str]:
     """Load a run's agents without its environment; return them, and which they are. See `open_run`."""
     folder = complete_folder(run)
     chosen = _best_or_last(folder) if agents is None else agents

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -12,8 +12,10 @@ from marltrain.errors import ConfigError, SaveError, did_you_mean, error_text, s
 from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.state import State
+from marltrain.trainer.by_player import Agents
 from marltrain.trainer.counters import Clock, Counters, Traffic
 from marltrain.trainer.evaluating.evaluation import TestResult
+from marltrain.trainer.masks import Mask
 from marltrain.trainer.saving.json_values import decoded, encoded
 from marltrain.trainer.settings import TrainerSettings
 
@@ -54,14 +56,14 @@ class Trainer(Protocol):
         """Seats that learn; may be set."""
 
     @learning_mask.setter
-    def learning_mask(self, values: Sequence[Any] | Array) -> None: ...
+    def learning_mask(self, values: Mask | None) -> None: ...
 
     @property
     def exploration_mask(self) -> tuple[bool, ...]:
         """Seats that explore; may be set."""
 
     @exploration_mask.setter
-    def exploration_mask(self, values: Sequence[Any] | Array) -> None: ...
+    def exploration_mask(self, values: Mask | None) -> None: ...
 
     def stop(self, reason: str) -> None:
         """End training after the current collector call and its updates."""
@@ -69,7 +71,7 @@ class Trainer(Protocol):
     def log(self, name: str, value: float) -> None:
         """Log a number."""
 
-    def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
+    def test(self, agents: Agents, episodes: int | None = None) -> TestResult:
         """Play a test."""
 
 

@@ -14,9 +14,8 @@ from marltrain.envs.faults import MAX_RESTARTS
 from marltrain.envs.make import record_names
 from marltrain.envs.vector import check_timeout
 from marltrain.errors import ConfigError, shown
-from marltrain.layout import Array
-from marltrain.policies.agents.agent import Agent
 from marltrain.random import fresh_seed
+from marltrain.trainer.by_player import Agents, without_seats
 from marltrain.trainer.callbacks import Callback, CallbackList
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.double_buffer import check_places
@@ -24,7 +23,7 @@ from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.hooks import FunctionHooks, Periodic
 from marltrain.trainer.loop import train
-from marltrain.trainer.masks import as_mask, check_learners
+from marltrain.trainer.masks import Mask, as_exploration_mask, as_learning_mask
 from marltrain.trainer.preflight import warn_of_no_update
 from marltrain.trainer.prepare import TrainCall, prepare
 from marltrain.trainer.reporting.built_in import DASHBOARD, Display
@@ -201,22 +200,25 @@ class DecentralizedTrainer:
     @config.checked_arguments
     def train(
         self,
-        agents: Sequence[Agent],
-        learning_mask: Sequence[Any] | Array,
-        exploration_mask: Sequence[Any] | Array | None = None,
+        agents: Agents,
+        learning_mask: Mask | None = None,
+        exploration_mask: Mask | None = None,
         plot: bool = True,
         *,
-        test_agents: Sequence[Agent] | None = None,
+        test_agents: Agents | None = None,
         resume: str | Path | None = None,
         any_threads: bool = False,
         go_on: bool | DecentralizedTrainer = False,
     ) -> dict[str, Any]:
         """Train the agents; return the counts, metrics and tables of the run.
 
-        agents: one agent per player, in the players' order; one object may hold several seats.
-        learning_mask, exploration_mask: one truth value per seat; exploration_mask=None: all explore.
+        agents: one agent per player, in the players' order, or agents by player's name or shell pattern
+        ({"wolf": a, "hare_*": b}), of which exactly one must match each player; one object may hold several seats.
+        learning_mask, exploration_mask: one truth value per seat, or truth values by name or pattern, None: all seats
+        whose agents can learn, and all seats. In a mapping that holds True only, seats left out are False; in one that
+        holds False only, they are as with None.
         plot: draw metrics.png at the end.
-        test_agents: the line-up that plays the tests; it rotates by one seat per episode.
+        test_agents: the line-up that plays the tests, given as `agents`; it rotates by one seat per episode.
         resume: folder of a run: continues from its newest checkpoint (see `Checkpoint`), or from a given one
         (runs/x/checkpoints/12000), with the same arguments. Budgets count from the start of the run. If the folder has
         no checkpoint, a new run starts, with a warning.
@@ -240,8 +242,8 @@ class DecentralizedTrainer:
         asked = TrainSettings(plot=plot, any_threads=any_threads)
         config.validate(asked, "DecentralizedTrainer.train")
         with ExitStack() as stack:
-            stack.enter_context(at_work(self, agents, training=True))
-            stack.enter_context(at_work(None, test_agents, training=False))
+            stack.enter_context(at_work(self, without_seats(agents), training=True))
+            stack.enter_context(at_work(None, without_seats(test_agents), training=False))
             earlier, setup = self._earlier(go_on, resume), self.setup
             if earlier is not None and earlier is not self.run:
                 setup = take_over(setup, earlier)
@@ -260,14 +262,15 @@ class DecentralizedTrainer:
         return TrainResult.of(self.run)
 
     @config.checked_arguments
-    def test(self, agents: Sequence[Agent], episodes: int | None = None) -> TestResult:
+    def test(self, agents: Agents, episodes: int | None = None) -> TestResult:
         """Play a test with these agents in these seats, without rotation or learning; return its `TestResult`.
 
+        agents: as for `train`.
         episodes: number of episodes; `episodes_per_test` by default.
         """
         asked = TestSettings(episodes=episodes)
         config.validate(asked, "DecentralizedTrainer.test")
-        with at_work(self, agents, training=False), announced(self.settings.progress):
+        with at_work(self, without_seats(agents), training=False), announced(self.settings.progress):
             return play_agents(self.setup, agents, asked.episodes)
 
     def stop(self, reason: str) -> None:
@@ -319,11 +322,9 @@ class DecentralizedTrainer:
         return tuple(bool(value) for value in self._running("learning_mask").masks.wanted[0])
 
     @learning_mask.setter
-    def learning_mask(self, values: Sequence[Any] | Array) -> None:
+    def learning_mask(self, values: Mask | None) -> None:
         run = self._running("learning_mask")
-        mask = as_mask(values, run.context.envs.spec, "learning_mask", some=True)
-        check_learners(run.context.envs.spec, run.context.seating.agents, mask)
-        run.masks.set(learning=mask)
+        run.masks.set(learning=as_learning_mask(values, run.context.envs.spec, run.context.seating.agents))
 
     @property
     def exploration_mask(self) -> tuple[bool, ...]:
@@ -331,9 +332,9 @@ class DecentralizedTrainer:
         return tuple(bool(value) for value in self._running("exploration_mask").masks.wanted[1])
 
     @exploration_mask.setter
-    def exploration_mask(self, values: Sequence[Any] | Array) -> None:
+    def exploration_mask(self, values: Mask | None) -> None:
         run = self._running("exploration_mask")
-        run.masks.set(exploring=as_mask(values, run.context.envs.spec, "exploration_mask", some=False))
+        run.masks.set(exploring=as_exploration_mask(values, run.context.envs.spec))
 
     def _running(self, what: str) -> Run:
         if self.run is None or self.run.finished:

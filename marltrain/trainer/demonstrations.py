@@ -19,6 +19,7 @@ from marltrain.policies.agents.files import DESCRIPTION, RUN_AGENTS
 from marltrain.policies.agents.saving import load
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.spec import EnvSpec, Step
+from marltrain.trainer.by_player import Agents, in_seats, without_seats
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.seats import Seating
@@ -29,21 +30,21 @@ MOST_ENVS = 16
 
 @overload
 def demonstrations(
-    env: Any, agents: Sequence[Agent] | str | Path, *, episodes: int, player: str,
+    env: Any, agents: Agents | str | Path, *, episodes: int, player: str,
     env_args: Mapping[str, Any] | None = None, seed: int = 0, explore: bool = False,
 ) -> Demonstrations: ...  # fmt: skip
 
 
 @overload
 def demonstrations(
-    env: Any, agents: Sequence[Agent] | str | Path, *, episodes: int, player: None = None,
+    env: Any, agents: Agents | str | Path, *, episodes: int, player: None = None,
     env_args: Mapping[str, Any] | None = None, seed: int = 0, explore: bool = False,
 ) -> dict[str, Demonstrations]: ...  # fmt: skip
 
 
 def demonstrations(
     env: Any,
-    agents: Sequence[Agent] | str | Path,
+    agents: Agents | str | Path,
     *,
     episodes: int,
     player: str | None = None,
@@ -63,16 +64,16 @@ def demonstrations(
     check_flags("demonstrations", explore=explore)
     if type(episodes) is not int or episodes < 1:
         raise ConfigError(f"episodes must be an integer of at least 1, got {shown(episodes)}")
-    seated = _saved_agents(agents) if isinstance(agents, str | Path) else agents
+    given = _saved_agents(agents) if isinstance(agents, str | Path) else agents
     num_envs = min(MOST_ENVS, episodes)
-    with at_work(None, seated, training=False):
+    with at_work(None, without_seats(given), training=False):
         vector = make_vector(env, env_args, num_envs, role="test")
         with closed(vector, vector.source.name) as envs:
             spec = envs.spec
             if player is not None and player not in spec.names:
                 raise ConfigError(f"player {shown(player)} is not one of {', '.join(spec.names)}."
                                   f"{did_you_mean(player, spec.names)}")  # fmt: skip
-            actors = Actors(spec, Seating(spec, seated, seed, stack=False).learners, num_envs, "test")
+            actors = Actors(spec, Seating(spec, in_seats(given, spec), seed, stack=False).learners, num_envs, "test")
             actors.explore(np.full(len(spec.players), explore))
             recorded = {p: _Record(spec, p, num_envs) for p, name in enumerate(spec.names) if player in (None, name)}
             _play(envs, actors, list(recorded.values()), seed, episodes)

@@ -6,7 +6,6 @@ import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from marltrain.config import checked_arguments, setting, validate
@@ -22,6 +21,7 @@ from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import OWN, state_size
 from marltrain.random import child_seed, chosen_seed
 from marltrain.spec import EnvSpec, PlayerSpec
+from marltrain.trainer.by_player import by_player, check_keys
 from marltrain.trainer.reporting.preparation import shown_if_slow
 from marltrain.trainer.teams import joint_teams
 
@@ -278,8 +278,7 @@ def _keyed(name: Any, hyper: Mapping[str, Any]) -> _Keyed:
         return _Entry.of(where, (own.algorithm, {**hyper, **own.settings}))
 
     if isinstance(name, Mapping):
-        if wrong := [key for key in name if not isinstance(key, str)]:
-            raise ConfigError(f"name: keys are players' names or patterns, got {shown(wrong[0])}")
+        check_keys(name, "name")
         return {key: entry(f"name[{key!r}]", given) for key, given in name.items()}
     if isinstance(name, list | tuple) and not _is_pair(name):
         return [entry(f"name[{i}]", given) for i, given in enumerate(name)]
@@ -292,7 +291,7 @@ def _seats(keyed: _Keyed, spec: EnvSpec, *, share: bool) -> list[_Entry]:
     if isinstance(keyed, _Entry):
         return [keyed] * len(names)
     if isinstance(keyed, Mapping):
-        return _matched(keyed, spec)
+        return list(by_player(keyed, spec, "name").values())
     if share:
         raise ConfigError("share=True: a list has one entry per player. Give a mapping, whose entries are shared")
     if len(keyed) != len(names):
@@ -301,25 +300,3 @@ def _seats(keyed: _Keyed, spec: EnvSpec, *, share: bool) -> list[_Entry]:
             "entry per player, or a mapping by players' names"
         )
     return list(keyed)
-
-
-def _matched(entries: Mapping[str, _Entry], spec: EnvSpec) -> list[_Entry]:
-    found: list[_Entry] = []
-    used: set[str] = set()
-    for player in spec.names:
-        keys = [player] if player in entries else [key for key in entries if fnmatchcase(player, key)]
-        if len(keys) != 1:
-            by = f"by {len(keys)} patterns ({', '.join(map(repr, keys))})" if keys else "by none of the keys"
-            raise ConfigError(
-                f"name: player {player!r} of {spec.name} is matched {by}; every player must be matched once. Its own "
-                f"name as a key takes precedence over patterns. Keys: {', '.join(map(repr, entries)) or 'none'}"
-            )
-        used.update(keys)
-        found.append(entries[keys[0]])
-    for key in entries:
-        if key not in used:
-            raise ConfigError(
-                f"name: no player of {spec.name} is left for the key {key!r}.{did_you_mean(key, spec.names)} "
-                f"Players: {', '.join(spec.names)}"
-            )
-    return found

@@ -21,6 +21,7 @@ from marltrain.files import path_of
 from marltrain.layout import Array
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec, Step
+from marltrain.trainer.by_player import Agents, in_seats, without_seats
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.displays import FILMS, Frames, Show, Window, Write, check_writer, film, pictures, without_window
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 def play(
     env: Any,
-    agents: Sequence[Agent],
+    agents: Agents,
     *,
     env_args: Mapping[str, Any] | None = None,
     episodes: int = 1,
@@ -50,7 +51,7 @@ def play(
 ) -> Array:
     """Play episodes in a window, as text, or into files; return the returns, [episodes, players] float64.
 
-    env, env_args: as for `DecentralizedTrainer`.  agents: one agent per player.
+    env, env_args: as for `DecentralizedTrainer`.  agents: as for `DecentralizedTrainer.train`.
     out: path of the film, .gif or .mp4 (`pip install "marltrain[mp4]"`). None shows a window, or prints the text of
         environments without a window (render mode "ansi").
     greedy: agents do not explore.  seed: seed of the episodes.
@@ -77,9 +78,9 @@ def play(
         raise ConfigError("keys have a meaning only with human=")
     folder = None if frames is None else path_of(frames, "frames", ConfigError)
     target, source = film_of(out), resolve(env, env_args)
-    with at_work(None, agents, training=False):
+    with at_work(None, without_seats(agents), training=False):
         spec = probe(source)
-        seated = _with_people(spec, agents, people, keys)
+        seated = _with_people(spec, in_seats(agents, spec), people, keys)
         actors = Actors(spec, Seating(spec, seated, seed, stack=False).learners, 1, "test")
         actors.explore(np.full(len(spec.players), not greedy))
         seeds = [child_seed(seed, "episode", "play", 0, k) for k in range(episodes)]

@@ -9,21 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from marltrain.envs import VectorEnv
 from marltrain.envs.goals import goal_reward
 from marltrain.envs.population import PopulationVectorEnv
 from marltrain.envs.python.probe import closed
 from marltrain.errors import ConfigError, warn
 from marltrain.layout import Array
-from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.memory.states import OWN
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.random import child_seed
 from marltrain.spec import EnvSpec
 from marltrain.trainer.adapting.criterion import CriterionCallback
+from marltrain.trainer.by_player import in_seats, without_seats
 from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.collecting.double_buffer import check_agents
 from marltrain.trainer.context import EarlierRun, RunContext
@@ -31,7 +29,7 @@ from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.evaluating.evaluation import Evaluation
 from marltrain.trainer.evaluating.population import PopulationEvaluation
-from marltrain.trainer.masks import as_mask, check_learners
+from marltrain.trainer.masks import Mask, as_exploration_mask, as_learning_mask
 from marltrain.trainer.preflight import check_lag, check_line_up, warn_of_early_end
 from marltrain.trainer.reporting.built_in import built_in_callbacks
 from marltrain.trainer.reporting.run_config import record
@@ -74,17 +72,23 @@ if TYPE_CHECKING:
 class TrainCall:
     """Arguments of a call of `train`.
 
+    agents, test_agents: as given (`by_player.Agents`); of a `seated` call lists.
     previous: the trainer's last run, or None.  earlier: the run that this call continues (`go_on`), or None.
     """
 
-    agents: Sequence[Agent]
-    learning_mask: Sequence[Any] | Array
-    exploration_mask: Sequence[Any] | Array | None
-    test_agents: Sequence[Agent] | None
+    agents: Any
+    learning_mask: Mask | None
+    exploration_mask: Mask | None
+    test_agents: Any
     resume: str | Path | None
     any_threads: bool
     previous: Run | None
     earlier: Run | None
+
+    def seated(self, spec: EnvSpec) -> TrainCall:
+        """Return the call with an agent for each player; raises AgentError for mappings that do not fit."""
+        test_agents = in_seats(self.test_agents, spec, "test_agents")
+        return replace(self, agents=in_seats(self.agents, spec), test_agents=test_agents)
 
 
 def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[RunContext, FoundCheckpoint | None]:
@@ -96,12 +100,13 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     if found is not None:
         setup = replace(setup, seed=seed_of(found, setup.settings.seed))
     settings = setup.settings
-    made = setup.vector_env(settings.num_train_envs, "train", with_state=_read_state(call.agents))
+    made = setup.vector_env(settings.num_train_envs, "train", with_state=_read_state(without_seats(call.agents)))
     envs = stack.enter_context(closed(made, setup.source.name))
     spec, num_envs = envs.spec, envs.num_envs
     try_team_reward(setup.team_reward, spec.names)
+    call = call.seated(spec)
+    seating, line_up = _seatings(setup, call, spec, stack)
     masks = learning, exploring = _masks(call, spec)
-    seating, line_up = _seatings(setup, call, spec, learning, stack)
     earlier = _earlier(call, spec, line_up, learning)
     manifest = _manifest(setup, call, spec, masks)
     if found is not None:
@@ -192,20 +197,14 @@ def _found(
 
 def _masks(call: TrainCall, spec: EnvSpec) -> tuple[Array, Array]:
     """Return the masks (learning, exploring), each [P] bool."""
-    everyone = np.ones(len(spec.players))
-    exploration = everyone if call.exploration_mask is None else call.exploration_mask
-    learning = as_mask(call.learning_mask, spec, "learning_mask", some=True)
-    return learning, as_mask(exploration, spec, "exploration_mask", some=False)
+    return as_learning_mask(call.learning_mask, spec, call.agents), as_exploration_mask(call.exploration_mask, spec)
 
 
-def _seatings(
-    setup: TrainerSetup, call: TrainCall, spec: EnvSpec, learning: Array, stack: ExitStack
-) -> tuple[Seating, Seating]:
+def _seatings(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, stack: ExitStack) -> tuple[Seating, Seating]:
     """Return the seats of the agents that train, and of those that play the tests."""
     seating = Seating(spec, call.agents, setup.seed, stack=True)
     for seated in seating.learners:
         stack.callback(seated.learner.close)
-    check_learners(spec, call.agents, learning)
     if setup.settings.double_buffer:
         check_agents(seating.learners)
     if call.test_agents is None:

@@ -217,7 +217,10 @@ class Seating:
         what: name of the argument, for messages.
         """
         if isinstance(agents, Agent | str) or not isinstance(agents, Sequence):
-            raise AgentError(f"{what} must be a list with one agent per player, got {type(agents).__name__}")
+            raise AgentError(
+                f"{what} must be a list with one agent per player, got {type(agents).__name__}: give a list, or a "
+                "mapping by player"
+            )
         self.spec, self.agents = spec, list(agents)
         self._check_count(what)
         for i, (agent, player) in enumerate(zip(agents, spec.players, strict=True)):

@@ -105,7 +105,7 @@ def test_a_saved_agent_knows_its_players(tmp_path):
     for backend in ("torch", "tensorflow"):
         for loaded in mt.load(tmp_path / "agents", backend=backend):
             assert loaded.identity == NAMES
-            chosen = [made.act(seen, player="b") for made in (loaded, agent)]  # type: ignore[call-arg]
+            chosen = [made.act(seen, player="b") for made in (loaded, agent)]
             np.testing.assert_array_equal(*chosen)
 
 

@@ -91,7 +91,7 @@ def test_an_agent_saved_from_one_loads_in_the_other(make, space, actions, settin
     mt.save(tmp_path / "agent", agent)
     (moved,) = mt.load(tmp_path / "agent", backend=goal)
     (same,) = mt.load(tmp_path / "agent")
-    assert [one.backend.name for one in (moved, same)] == [goal, source]  # type: ignore[attr-defined]
+    assert [one.backend.name for one in (moved, same)] == [goal, source]
     assert changed(weights([agent, agent]), weights([moved, same])) == [False, False]
     seen: Any = some_obs(np.random.default_rng(1), space, (40,))
     if isinstance(seen, dict):

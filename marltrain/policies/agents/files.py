@@ -29,6 +29,8 @@ RUN_AGENTS = ("best", "last")
 """Folders of saved agents in the folder of a run, the preferred one first."""
 PLAYERS = "players"
 """Optional key of the seats' names."""
+BY_NAME = "by_name"
+"""Optional key, True if the agents were saved as a mapping from the seats' names."""
 
 
 class Saveable(Protocol):
@@ -45,16 +47,19 @@ class SavedAgents(NamedTuple):
     """The content of the files.
 
     file: path of the description.  states: state of each distinct agent.  seats: index of the agent in each seat.
-    players: the seats' names, or empty.
+    players: the seats' names, or empty.  by_name: whether the agents were saved as a mapping from these.
     """
 
     file: Path
     states: list[AgentState]
     seats: list[int]
     players: Sequence[str]
+    by_name: bool
 
 
-def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Sequence[str] | None = None) -> None:
+def write_agents(
+    path: str | Path, seated: Sequence[Saveable], *, players: Sequence[str] | None = None, by_name: bool = False
+) -> None:
     """Write the agents of seats; see `saving.save`."""
     path = path_of(path)
     distinct = check_seated(seated, players)
@@ -68,7 +73,8 @@ def write_agents(path: str | Path, seated: Sequence[Saveable], *, players: Seque
     with replacing_folder(path) as folder:
         write_arrays(folder / WEIGHTS, {f"{i}/{name}": a for i, s in enumerate(states) for name, a in s.arrays.items()})
         entries = [{"info": state.info, "arrays": shapes_of(state.arrays)} for state in states]
-        named = {} if players is None else {PLAYERS: list(players)}
+        named: dict[str, Any] = {} if players is None else {PLAYERS: list(players)}
+        named |= {BY_NAME: True} if by_name else {}
         FILES.write(folder, {"agents": entries, "seats": seats, **named})
 
 
@@ -86,11 +92,12 @@ def read_agents(path: str | Path) -> SavedAgents:
     folder = folder_of_agents(path)
     if not (folder / DESCRIPTION).is_file() and (folder / WEIGHTS_ONLY).is_file():
         raise SaveError(f"{folder}: holds weights alone: make the agents, and load them with agent.load_weights")
-    file, description = folder / DESCRIPTION, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
+    file, description = folder / DESCRIPTION, FILES.read(folder, {"agents", "seats"}, {PLAYERS, BY_NAME})
     _check(file, description)
     parts = parts_of_agents(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
-    return SavedAgents(file, states, description["seats"], description.get(PLAYERS, ()))
+    players = description.get(PLAYERS, ())
+    return SavedAgents(file, states, description["seats"], players, description.get(BY_NAME, False))
 
 
 def folder_of_agents(path: str | Path) -> Path:
@@ -126,6 +133,9 @@ def _check(file: Path, found: Mapping[str, Any]) -> None:
     if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
     seats_of(file, found, len(entries))
+    by_name, players = found.get(BY_NAME, False), found.get(PLAYERS, [])
+    if type(by_name) is not bool or (by_name and len(set(players)) != len(found["seats"])):
+        raise SaveError(f'{file}: "{BY_NAME}" is true or false, and true needs different "{PLAYERS}", got {by_name!r}')
 
 
 def seats_of(file: Path, found: Mapping[str, Any], agents: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 from marltrain.config import check_flags
 from marltrain.errors import AgentError, SaveError, error_text, shown
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.files import check_seated, read_agents, write_agents
+from marltrain.policies.agents.files import SavedAgents, check_seated, read_agents, write_agents
 from marltrain.policies.agents.restore import check_place, restore
 from marltrain.policies.agents.supply import Supply
 from marltrain.policies.agents.weights import weights_in, write_weights
@@ -17,14 +17,16 @@ from marltrain.policies.agents.weights import weights_in, write_weights
 
 def save(
     path: str | Path,
-    agents: Agent | Sequence[Agent],
+    agents: Agent | Sequence[Agent] | Mapping[str, Agent],
     *,
     players: Sequence[str] | None = None,
     weights_only: bool = False,
 ) -> None:
     """Write agents to the folder `path`; the write is atomic and replaces agents saved there before.
 
-    players: the seats' names, which are then valid keys of `supply` in `load`; a run passes them.
+    agents: an agent, one for each seat, or agents by player's name or pattern, as `train` takes them; `load` then
+        returns a mapping with the same keys.
+    players: the seats' names, which are then valid keys of `supply` in `load`; a run passes them. A mapping has them.
     weights_only: write the weights of networks and the statistics of observations alone, for `agent.load_weights`.
 
     An agent that sits in several seats is written once.
@@ -34,13 +36,20 @@ def save(
     """
     if isinstance(agents, str | Path):
         raise AgentError(f"save: agents must be agents, got {shown(agents)}: the path comes first, then the agents")
-    seated = [agents] if isinstance(agents, Agent) else list(agents)
+    seated: list[Agent] = [agents] if isinstance(agents, Agent) else _seated(agents)
+    if by_name := isinstance(agents, Mapping):
+        if players is not None or not all(isinstance(name, str) for name in agents):
+            raise AgentError(
+                f"save: a mapping of agents names the players by its keys, texts, got {shown(agents)} and "
+                f"players={shown(players)}: leave players out"
+            )
+        players = tuple(agents)
     check_flags("save", weights_only=weights_only)
     for i, agent in enumerate(seated):
         if not isinstance(agent, Agent):
             raise AgentError(f"agents[{i}] must be an Agent, got {type(agent).__name__} ({agent!r})")
     if not weights_only:
-        write_agents(path, seated, players=players)
+        write_agents(path, seated, players=players, by_name=by_name)
         return
     distinct = check_seated(seated, players)
     states = [agent.state() for agent in distinct]
@@ -51,15 +60,20 @@ def save(
     write_weights(path, states, [place[id(agent)] for agent in seated], players)
 
 
+def _seated(agents: Sequence[Agent] | Mapping[str, Agent]) -> list[Agent]:
+    return list(agents.values() if isinstance(agents, Mapping) else agents)
+
+
 def load(
     path: str | Path,
     *,
     supply: Mapping[Any, Any] | None = None,
     backend: str | None = None,
     device: str | None = None,
-) -> list[Agent]:
-    """Return the agents that `save` wrote, one per seat; seats with the same agent get the same object.
+) -> Any:
+    """Return the agents that `save` wrote: a list with one per seat, or the mapping that was saved.
 
+    Seats with the same agent get the same object.
     path: the folder of `save`, or of a run: then its best agents, or the last if no test was played, as the log says.
     supply: custom agent classes and models, by class name, by network ({"actor": ..., "critic": ...}), or by player or
         seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
@@ -68,7 +82,16 @@ def load(
     Raises SaveError with the file's name for any content that `save` does not write. Raises AgentError if `backend`
     differs from the framework of a CustomAgent's model or of a tianshou algorithm, or if `device` is given for them.
     """
-    file, states, seats, players = read_agents(path)
+    found = read_agents(path)
+    agents = _restored(found, supply, backend, device)
+    return dict(zip(found.players, agents, strict=True)) if found.by_name else agents
+
+
+def _restored(
+    found: SavedAgents, supply: Mapping[Any, Any] | None, backend: str | None, device: str | None
+) -> list[Agent]:
+    """Return the agents of the seats; see `load`."""
+    file, states, seats, players, _ = found
     shared = Supply(supply or {}, states, seats, players)
     for state in states:
         check_place(state.info, backend, device)

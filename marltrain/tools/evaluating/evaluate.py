@@ -16,7 +16,6 @@ from marltrain.envs.python.probe import closed
 from marltrain.envs.registry import Source
 from marltrain.errors import ConfigError, shown
 from marltrain.files import made_folder
-from marltrain.policies.agents.agent import Agent
 from marltrain.random import chosen_seed
 from marltrain.spec import EnvSpec
 from marltrain.tools.evaluating.files import write_evaluation
@@ -33,6 +32,7 @@ from marltrain.tools.evaluating.line_ups import (
 from marltrain.tools.evaluating.result import EvaluationResult, Match
 from marltrain.tools.evaluating.tables import tables_of
 from marltrain.tools.saved_run import open_run
+from marltrain.trainer.by_player import Agents, in_seats
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.evaluation import Evaluation
@@ -56,13 +56,13 @@ class _Played:
     """The agents that are evaluated, and their environment."""
 
     name: str
-    agents: Sequence[Agent]
+    agents: Agents
     env: Any
     env_args: dict[str, Any]
 
 
 def evaluate(
-    run: str | Path | Sequence[Agent],
+    run: str | Path | Agents,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     against: Sequence[Any] | Mapping[str, Any] = (),
@@ -83,12 +83,13 @@ def evaluate(
 ) -> EvaluationResult:
     """Play test episodes with a run's agents, in every cell of a grid and against every opponent, without exploration.
 
-    run: folder of a run, or a list with one agent per player.  agents: "best" or "last" of the run (default: best).
+    run: folder of a run, or agents: one per player, or by player's name or pattern.
+    agents: "best" or "last" of the run (default: best).
         Runs among the opponents play with their best agents.
     grid: {argument of the environment: values}; all combinations are played. Arguments that change the players or their
         spaces are refused before anything is played.
-    against: opponents: "random", folders of runs, lists of agents; or {name: opponent}. With opponents, every pair of
-        competitors plays: one of them holds a side, the other one all other seats.
+    against: opponents, each "random", the folder of a run, or agents: a list of opponents, or {name: opponent}. With
+        opponents, every pair of competitors plays: one of them holds a side, the other one all other seats.
     sides: a player's name or pattern for each side, such as ["adversary_*"]; by default each player is a side.
     episodes: of each line-up in each cell. All play on equal seeds.
     record: attributes of the environment (fields of a native game) recorded at the end of episodes.
@@ -104,9 +105,10 @@ def evaluate(
     config.validate(TestSettings(episodes=episodes), "evaluate")
     record, seed = record_names(record), chosen_seed(seed, "evaluate")
     played = _played(run, agents, env, env_args, supply, device)
-    competitors = [Competitor(played.name, played.agents), *opponents(against, played.name, supply, device)]
     cells = _cells(played, grid or {})
     first = cells[0].spec
+    own = Competitor(played.name, in_seats(played.agents, first))
+    competitors = [own, *opponents(against, first, played.name, supply, device)]
     sides_ = sides_of(first, sides)
     if len(competitors) > 1 and len(sides_) < 2:
         raise ConfigError(
@@ -143,7 +145,10 @@ def _played(run: Any, agents: str | None, env: Any, env_args: Any, supply: Any, 
         saved = open_run(run, env=env, agents=agents, supply=supply, device=device)
         return _Played(name_of(run), saved.agents, saved.env, {**saved.env_args, **(env_args or {})})
     if not are_agents(run):
-        raise ConfigError(f"run must be the folder of a run, or a list with one agent per player, got {shown(run)}")
+        raise ConfigError(
+            "run must be the folder of a run, or agents, a list with one agent per player or a mapping by player, got "
+            f"{shown(run)}"
+        )
     if env is None:
         raise ConfigError("a list of agents needs the environment to play in: env=...")
     if agents is not None:

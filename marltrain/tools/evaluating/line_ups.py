@@ -15,6 +15,7 @@ from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.spaces import describe_space, without_mask
 from marltrain.spec import EnvSpec
 from marltrain.tools.saved_run import agents_of
+from marltrain.trainer.by_player import in_seats, without_seats
 from marltrain.trainer.seats import Seating
 
 RANDOM = "random"
@@ -52,13 +53,14 @@ class LineUp:
 
 def opponents(
     against: Sequence[Any] | Mapping[str, Any],
+    spec: EnvSpec,
     taken: str,
     supply: Mapping[str, Any] | None,
     device: str | None = None,
 ) -> list[Competitor]:
     """Return the competitors that `against` names; see `evaluate`. Raises ConfigError for a name that is used twice.
 
-    Lists of agents without a name are "agents 2" and so on, by their place after the run.
+    spec: of the first environment.  Agents without a name are "agents 2" and so on, by their place after the run.
     """
     if isinstance(against, str | Path):
         raise ConfigError(f"against must be a list of opponents or a mapping from name to opponent, got {against!r}")
@@ -72,7 +74,7 @@ def opponents(
         twice = taken if taken in named else "an opponent"
         raise ConfigError(f"against names {twice} twice: give different names, such as {{'old': 'runs/a', ...}} "
                           "(--against old=runs/a)")  # fmt: skip
-    return [Competitor(name, _agents(one, supply, device)) for name, one in named.items()]
+    return [Competitor(name, _agents(one, spec, supply, device)) for name, one in named.items()]
 
 
 def name_of(run: Any) -> str:
@@ -80,20 +82,21 @@ def name_of(run: Any) -> str:
     return run if run == RANDOM else path_of(run, "run", ConfigError).resolve().name
 
 
-def _agents(one: Any, supply: Mapping[str, Any] | None, device: str | None) -> Sequence[Agent] | None:
+def _agents(one: Any, spec: EnvSpec, supply: Mapping[str, Any] | None, device: str | None) -> Sequence[Agent] | None:
     if isinstance(one, str) and one == RANDOM:
         return None
     if isinstance(one, str | Path):
-        return agents_of(one, supply=supply, device=device)[0]
-    if not are_agents(one):
+        one = agents_of(one, supply=supply, device=device)[0]
+    elif not are_agents(one):
         raise ConfigError(f"against: expected 'random', the folder of a run or a list of agents, got {shown(one)}")
-    agents: Sequence[Agent] = one
+    agents: Sequence[Agent] = in_seats(one, spec, "against")
     return agents
 
 
 def are_agents(given: Any) -> bool:
-    """Return whether an object is a sequence of agents."""
-    return isinstance(given, Sequence) and all(isinstance(agent, Agent) for agent in given)
+    """Return whether an object is a sequence of agents, or a mapping with agents as its values."""
+    agents = without_seats(given)
+    return isinstance(agents, Sequence) and all(isinstance(agent, Agent) for agent in agents)
 
 
 def sides_of(spec: EnvSpec, sides: Sequence[str] | None) -> list[list[int]]:

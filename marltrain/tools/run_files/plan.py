@@ -116,14 +116,13 @@ class MadeRun:
     def train(self, **more: Any) -> dict[str, Any]:
         """Train the agents, as `DecentralizedTrainer.train`; raises ConfigError if the plan lets no player learn."""
         own = [self.of(name) for name in self.names] if self.plan.players else []
-        learns = [agent.learns for agent in self.agents]
-        if own:
-            learns = [can if plan.learns is None else plan.learns for can, plan in zip(learns, own, strict=True)]
-        if not any(learns) and any(plan.learns is False for plan in own):
+        seats = zip(self.agents, own, strict=False)
+        learns = [agent.learns if plan.learns is None else plan.learns for agent, plan in seats] or None
+        if learns and not any(learns) and any(plan.learns is False for plan in own):
             raise ConfigError("train: no player learns: set learns = true for a player whose agent can learn")
         explores = [plan.explores for plan in own] if own else None
         test_agents = [self.agents[0], *(RandomAgent() for _ in self.agents[1:])] if self.plan.self_play else None
-        mask = learns if any(learns) else [True] * len(learns)
+        mask = learns if learns and any(learns) else None  # the trainer says why no agent can learn
         return self.trainer.train(self.agents, mask, explores, test_agents=test_agents, **more)
 
     def of(self, player: str) -> PlayerPlan:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from marltrain.envs.python.probe import closed
-from marltrain.policies.agents.agent import Agent
+from marltrain.trainer.by_player import Agents, in_seats
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestInterrupted, TestResult
 from marltrain.trainer.evaluating.selection import Selected
 from marltrain.trainer.run import Run
@@ -16,7 +16,7 @@ from marltrain.trainer.setup import TrainerSetup
 
 
 def play_agents(
-    setup: TrainerSetup, agents: Sequence[Agent], episodes: int | None, given_up: Callable[[], bool] = lambda: False
+    setup: TrainerSetup, agents: Agents, episodes: int | None, given_up: Callable[[], bool] = lambda: False
 ) -> TestResult:
     """Return the result of a test of these agents in these seats, in environments of its own, that is not recorded.
 
@@ -25,7 +25,7 @@ def play_agents(
     settings = setup.settings
     episodes = settings.episodes_per_test if episodes is None else episodes
     with closed(setup.vector_env(min(settings.num_test_envs, episodes), "test"), setup.source.name) as envs:
-        learners = Seating(envs.spec, agents, setup.seed, stack=False).learners
+        learners = Seating(envs.spec, in_seats(agents, envs.spec), setup.seed, stack=False).learners
         return Evaluation(envs, setup.seed, settings.max_test_steps).play(learners, episodes, given_up=given_up)
 
 

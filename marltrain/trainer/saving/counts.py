@@ -63,7 +63,7 @@ def counted(state: State, told: Mapping[str, Any], players: int, num_envs: int) 
 def saved_masks(state: State, name: str, spec: EnvSpec, agents: Sequence[Agent]) -> Array:
     """Return the saved masks (learning, exploring), [2, P] bool; raises SaveError or MaskError for invalid masks."""
     saved = state.array(name, bool, (2, len(spec.players)))
-    check_learners(spec, agents, as_mask(saved[0], spec, name, some=True))
+    check_learners(spec, agents, as_mask(saved[0], spec, name, saved[0], some=True))
     return saved
 
 

@@ -70,6 +70,27 @@ def test_a_single_agent_is_a_list_of_one(tmp_path):
     assert len(load(tmp_path / "agents")) == 1
 
 
+def test_a_mapping_comes_back_as_a_mapping(tmp_path):
+    """Its keys may be patterns; an agent under two keys is one object again."""
+    first, second = make_agents("dqn", Identity, seed=0)[:2]
+    given = {"wolf": first, "hare_*": second, "fox": first}
+    save(tmp_path / "a", given)
+    loaded = load(tmp_path / "a")
+    assert list(loaded) == list(given)
+    assert loaded["wolf"] is loaded["fox"] is not loaded["hare_*"]
+    for name, agent in given.items():
+        for key, array in agent.state().arrays.items():
+            np.testing.assert_array_equal(loaded[name].state().arrays[key], array)
+    save(tmp_path / "w", given, weights_only=True)
+    first.load_weights(tmp_path / "w", player="hare_*")
+    with pytest.raises(AgentError, match=r"players=\['x', 'y'\]: leave players out"):
+        save(tmp_path / "b", {"a": first, "b": second}, players=["x", "y"])
+    with pytest.raises(AgentError, match=r"names the players by its keys, texts, got \{0:"):
+        save(tmp_path / "b", {0: first})
+    with pytest.raises(AgentError, match="there are no agents to save"):
+        save(tmp_path / "b", {})
+
+
 def test_frozen_agents_come_back_frozen(tmp_path):
     save(tmp_path / "agents", FrozenAgent(ppo()))
     (found,) = load(tmp_path / "agents")
@@ -184,6 +205,8 @@ def flipped(folder):
         (lambda folder: changed(folder, seats=[]), r'agents\.json: "seats" must name each'),
         (lambda folder: changed(folder, seats=[False]), r'agents\.json: "seats" must name each'),
         (lambda folder: changed(folder, agents=[{"info": {}}]), r'agents\.json: "agents" must list'),
+        (lambda folder: changed(folder, by_name=True), r'"by_name" is true or false, and true needs .*, got True'),
+        (lambda folder: changed(folder, by_name=1, players=["a"]), r'"by_name" is true or false, .*, got 1'),
         (lambda folder: changed(folder, files={}), r'agents\.json: "files" must name agents\.safetensors'),
         (lambda folder: changed(folder, files={WEIGHTS: 1, "../x": 1}), r'agents\.json: "files" must name agents'),
         (flipped, r"agents\.safetensors: its checksum is not the one"),

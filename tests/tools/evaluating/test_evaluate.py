@@ -51,7 +51,7 @@ def test_wins_counted_by_hand():
 def test_lists_of_agents_without_a_name_are_numbered():
     found = mt.evaluate([mt.RandomAgent()] * 2, env=TICTACTOE, episodes=1, against=["random", [mt.RandomAgent()] * 2])
     assert found.competitors == ("agents", "random", "agents 3")
-    with pytest.raises(mt.ConfigError, match="a list with one agent per player, got"):
+    with pytest.raises(mt.ConfigError, match="a list with one agent per player or a mapping by player, got"):
         mt.evaluate(mt.RandomAgent(), env=TICTACTOE)  # type: ignore[arg-type]
 
 
