@@ -1,5 +1,7 @@
 """Agents by player's name or pattern, wherever a line-up is taken."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -60,7 +62,7 @@ def test_training_with_a_mapping_equals_training_with_a_list():
         agents = mt.make_agents("ppo", Identity, env_args={"players": 3, "length": 3}, seed=0, minibatches=1, epochs=1)
         return agents[0], agents[2]
 
-    few = {"env_args": {"players": 3, "length": 3}, "steps_per_train": 30}
+    few: dict[str, Any] = {"env_args": {"players": 3, "length": 3}, "steps_per_train": 30}
     pair, single = made()
     result = trainer(**few).train([pair, single, pair], [1, 0, 1], plot=False)
     pair_by_name, single_by_name = made()
@@ -85,12 +87,13 @@ def test_test_agents_and_demonstrations_take_mappings():
 
 def test_wrong_mappings_are_refused_before_anything_runs():
     agents, calls = ppo(), []
-    for given, words in (
+    wrong: list[tuple[Any, str]] = [
         ({"player_0": agents[0]}, "agents: player 'player_1' of Identity is matched by none of the keys"),
         ({"*": agents[0], "wolf": agents[1]}, "agents: no player of Identity is left for the key 'wolf'"),
         ({"*": "ppo"}, "agents, player 'player_0': expected an Agent, got str"),
         ({}, "Keys: none"),
-    ):
+    ]
+    for given, words in wrong:
         with pytest.raises(AgentError, match=words):
             trainer(test_fn=lambda e, s: calls.append(e)).train(given, plot=False)
         with pytest.raises(AgentError, match=words):
@@ -114,10 +117,11 @@ def test_an_agent_in_use_is_refused_in_a_mapping(monkeypatch):
 
 
 def test_evaluations_take_mappings_of_agents():
-    agents = {"cat": mt.FunctionAgent(lambda observation, legal: 1), "*": mt.RandomAgent()}
+    wrong: dict[str, Any] = {"cat": 3}
+    agents: dict[str, Any] = {"cat": mt.FunctionAgent(lambda observation, legal: 1), "*": mt.RandomAgent()}
     found = mt.evaluate(agents, env=Relay, against={"same": agents, "random": "random"}, episodes=2)
     assert found.competitors == ("agents", "same", "random")
     with pytest.raises(AgentError, match=r"against: player 'ann' of .* is matched by none of the keys"):
         mt.evaluate(agents, env=Relay, against=[{"cat": agents["cat"]}], episodes=2)
     with pytest.raises(ConfigError, match="run must be the folder of a run, or agents"):
-        mt.evaluate({"cat": 3}, env=Relay, episodes=2)
+        mt.evaluate(wrong, env=Relay, episodes=2)

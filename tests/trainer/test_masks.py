@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,13 +73,12 @@ def test_masks_may_be_arrays_of_bools():
     assert trainer(steps_per_train=3).train(ppo(), mask, mask, plot=False)["num_collected_steps"] == 3
 
 
-def applied(agents, *masks, **by_keyword):
+def applied(agents, learning_mask=None, exploration_mask=None):
     """Both masks of a run, as a hook sees them at its first batch step."""
     seen = []
     look = At(1, lambda moment: seen.append((moment.trainer.learning_mask, moment.trainer.exploration_mask)))
-    trainer(steps_per_train=6, callbacks=[look], env_args={"players": len(agents), "length": 3}).train(
-        agents, *masks, plot=False, **by_keyword
-    )
+    made = trainer(steps_per_train=6, callbacks=[look], env_args={"players": len(agents), "length": 3})
+    made.train(agents, learning_mask, exploration_mask, plot=False)
     return seen[0]
 
 
@@ -93,14 +93,13 @@ YES, NO = True, False
 
 def test_without_masks_all_that_can_learn_learn_and_all_explore():
     assert applied(three("ppo", "random", "ppo")) == ((YES, NO, YES), (YES, YES, YES))
-    assert applied(three("ppo", "random", "ppo"), None, None) == ((YES, NO, YES), (YES, YES, YES))
     never = [mt.RandomAgent(), mt.FunctionAgent(lambda observation: 0)]
     with pytest.raises(MaskError, match=r"no agent can learn \('player_0': a RandomAgent, 'player_1': a FunctionAgent"):
         trainer().train(never, plot=False)
 
 
 def test_left_out_learning_mask_equals_the_mask_that_is_given():
-    few = {"steps_per_train": 30, "env_args": {"players": 2, "length": 3}}
+    few: dict[str, Any] = {"steps_per_train": 30, "env_args": {"players": 2, "length": 3}}
     one, other = three("ppo", "random"), three("ppo", "random")
     given = trainer(**few).train(one, [1, 0], plot=False)
     left_out = trainer(**few, run_dir="b").train(other, plot=False)

@@ -72,8 +72,10 @@ def test_a_single_agent_is_a_list_of_one(tmp_path):
 
 def test_a_mapping_comes_back_as_a_mapping(tmp_path):
     """Its keys may be patterns; an agent under two keys is one object again."""
-    first, second = make_agents("dqn", Identity, seed=0)[:2]
-    given = {"wolf": first, "hare_*": second, "fox": first}
+    wrong: dict[Any, Any] = {"fox": RandomAgent(), 0: RandomAgent()}
+    made: list[Any] = make_agents("dqn", Identity, seed=0)
+    first, second = made[:2]
+    given: dict[Any, Any] = {"wolf": first, "hare_*": second, "fox": first}
     save(tmp_path / "a", given)
     loaded = load(tmp_path / "a")
     assert list(loaded) == list(given)
@@ -85,8 +87,8 @@ def test_a_mapping_comes_back_as_a_mapping(tmp_path):
     first.load_weights(tmp_path / "w", player="hare_*")
     with pytest.raises(AgentError, match=r"players=\['x', 'y'\]: leave players out"):
         save(tmp_path / "b", {"a": first, "b": second}, players=["x", "y"])
-    with pytest.raises(AgentError, match=r"names the players by its keys, texts, got \{0:"):
-        save(tmp_path / "b", {0: first})
+    with pytest.raises(AgentError, match=r"names the players by its keys, texts, got \{.*players=None"):
+        save(tmp_path / "b", wrong)
     with pytest.raises(AgentError, match="there are no agents to save"):
         save(tmp_path / "b", {})
 
