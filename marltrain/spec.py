@@ -21,6 +21,8 @@ from marltrain.spaces import check_actions, describe_space
 
 LONE_PLAYER = "player_0"
 """Name of the only player of a Gymnasium environment."""
+MOST_STATE = 2**18
+"""Largest number of values of a global state that agents read: 1 MiB for each env step of a memory."""
 BY_ENV = frozenset({"state", "final_state", "ended", "episode"})
 """Arrays of a Step whose first axis is the environment; in other arrays it is the second."""
 
@@ -31,6 +33,7 @@ class PlayerSpec:
 
     layout: the arrays of its observations (without "action_mask").
     masked: whether the environment provides a mask of legal actions.
+    key: the environment's own name of the player, where it is no text, such as 0; None: `name`.
     """
 
     name: str
@@ -38,6 +41,7 @@ class PlayerSpec:
     action_space: Space
     layout: Layout
     masked: bool = False
+    key: Any = None
 
     @cached_property
     def kind(self) -> str:
@@ -136,6 +140,11 @@ class EnvSpec:
         """The players' names in order."""
         return tuple(player.name for player in self.players)
 
+    @cached_property
+    def keys(self) -> tuple[Any, ...]:
+        """The environment's own names of the players, in order; they may be no text."""
+        return tuple(player.name if player.key is None else player.key for player in self.players)
+
 
 @dataclass(eq=False)
 class Step:
@@ -149,7 +158,8 @@ class Step:
     reward: [P, E] float32, all players in spec order: rewards since the previous Step, after any player's move.
     terminated, truncated: [P, E] bool, all players: true in one Step only, when the player's part of the episode ends.
     final_obs, final_legal: per group, of players whose part has just ended; valid where `terminated` or `truncated`.
-    state, final_state: [E, S] float32 or None: the global state now, and at the end of the finished episode.
+    state, final_state: [E, S] float32 or None: the global state now, and at the end of the finished episode. The latter
+      may be zeros if no player was truncated.
     ended: [E] bool: the environment's episode ended in this Step.  episode: [E] int64: number of the running episode.
     start_reward: [P, E] float32, all players: rewards at the start of the running episode, before any move. They count
       for the player's return, but for no transition. Only turn-based Python environments give such rewards.

@@ -19,7 +19,7 @@ from marltrain.envs.registry import Source
 from marltrain.envs.vector import VectorEnv
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, map_tree
-from marltrain.spec import BY_ENV, EnvSpec, PlayerSpec, Step
+from marltrain.spec import BY_ENV, EnvSpec, Step
 
 
 def population_of(source: Source, seeds: Sequence[int]) -> Source:
@@ -39,11 +39,7 @@ def population_spec(plain: EnvSpec, copies: int) -> EnvSpec:
 
     Rows of a group's arrays [P * copies, E] are then rows of [P, copies * E], without a copy.
     """
-    players = [
-        PlayerSpec(copy_name(p.name, n), p.observation_space, p.action_space, p.layout, p.masked)
-        for p in plain.players
-        for n in range(copies)
-    ]
+    players = [replace(p, name=copy_name(p.name, n)) for p in plain.players for n in range(copies)]
     return EnvSpec.of(plain.name, players, turn_based=plain.turn_based, reproducible=plain.reproducible)
 
 

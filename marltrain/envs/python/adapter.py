@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,14 @@ from gymnasium import spaces
 from marltrain.envs.layers import metadata_of
 from marltrain.envs.python.global_state import flat_state, state_method
 from marltrain.envs.python.masks import MaskReader
-from marltrain.errors import EnvError, SpecError, text_of
+from marltrain.errors import EnvError, MarlTrainError, SpecError, error_text, text_of
 from marltrain.layout import Array, Obs, Space, arrays_of
 from marltrain.spaces import without_mask
 from marltrain.spec import EnvSpec, Step
 
 PROBE_SEED = 0
-Views = dict[str, tuple[Any, Any]]
-"""Observation and info of players after a reset, by name; None for those that are missing."""
+Views = dict[Any, tuple[Any, Any]]
+"""Observation and info of players after a reset, by the environment's names; None for those that are missing."""
 
 
 class Port:
@@ -38,13 +39,17 @@ class Port:
         self._masks = MaskReader(self.player)
         self._act = _decoder(self.player.action_space)
 
-    def write(self, observation: Any, info: Any, out: Step, e: int) -> None:
-        """Write the player's observation and legal actions into column `e`; without a mask, all actions are legal."""
+    def write(self, observation: Any, info: Any, out: Step, e: int) -> bool:
+        """Write the player's observation and legal actions into column `e`; without a mask, all actions are legal.
+
+        Return whether an action is legal.
+        """
         self._write_obs(observation, out.obs[self.group], e)
         mask = self._masks.read(observation, info)
         legal = out.legal[self.group]
         if legal is not None:
             legal[self.row, e] = True if mask is None else mask
+        return mask is None or bool(mask.any())
 
     def write_final(self, observation: Any, info: Any, out: Step, e: int) -> None:
         """Write a player's final observation and legal actions; without a mask or a legal action, all become legal."""
@@ -105,8 +110,6 @@ class Adapter(ABC):
     pure_reset: whether an episode of a used object equals that of a new object, as its metadata says.
     """
 
-    turn_based = False
-
     def __init__(self, env: Any, spec: EnvSpec) -> None:
         """Wrap `env`, an object of the environment that `spec` describes."""
         self.env = env
@@ -114,24 +117,25 @@ class Adapter(ABC):
         self.pure_reset = bool(metadata_of(env).get("pure_reset", True))
         self._state = state_method(env)
         self._ports = tuple(Port(spec, p) for p in range(len(spec.players)))
-        self._places = {name: p for p, name in enumerate(spec.names)}
-        self._known = frozenset(spec.names)
+        self._keys = spec.keys
+        self._places = {key: p for p, key in enumerate(self._keys)}
+        self._known = frozenset(self._keys)
         self._action_spaces: list[Space | None] = [None] * len(spec.players)
 
-    def place_of(self, name: str) -> int:
-        """Return a player's index in spec order; raises EnvError for a name that the environment did not declare."""
+    def place_of(self, key: Any) -> int:
+        """Return the index of a player, by the environment's name; raises EnvError for one that it did not declare."""
         try:
-            return self._places[name]
-        except KeyError:
-            raise EnvError(f"env.agents holds {name!r}, which is not in possible_agents {self.spec.names}") from None
+            return self._places[key]
+        except (KeyError, TypeError):
+            raise EnvError(f"env.agents holds {key!r}, which is not in possible_agents {self._keys}") from None
 
-    def check_known(self, **given: Iterable[str]) -> None:
+    def check_known(self, **given: Iterable[Any]) -> None:
         """Raise EnvError if a collection in `given` contains players that the environment did not declare."""
         for name, players in given.items():
             if not self._known.issuperset(players):
                 unknown = sorted(map(repr, set(players) - self._known))
                 raise EnvError(
-                    f"{name} are given for {', '.join(unknown)}, not in possible_agents {self.spec.names}: name every "
+                    f"{name} are given for {', '.join(unknown)}, not in possible_agents {self._keys}: name every "
                     "player there, and give none to others"
                 )
 
@@ -159,27 +163,54 @@ class Adapter(ABC):
         """
 
     @classmethod
+    def takes_turns(cls, env: Any) -> bool:
+        """Return whether players move one after another, so that others wait."""
+        return False
+
+    @classmethod
     @abstractmethod
     def first_views(cls, env: Any) -> Views:
         """Reset an environment, and return the first observations and infos."""
 
     @classmethod
-    def players_of(cls, env: Any) -> list[tuple[str, Space, Space]]:
-        """Return the name, the observation space and the action space of all players of an environment."""
-        return [(name, env.observation_space(name), env.action_space(name)) for name in env.possible_agents]
+    def players_of(cls, env: Any) -> list[tuple[Any, Space, Space]]:
+        """Return the environment's name, the observation space and the action space of all players."""
+        return [(key, env.observation_space(key), env.action_space(key)) for key in env.possible_agents]
 
     def _clear(self, out: Step, e: int) -> None:
         """Mark all players as absent before the players of an episode enter."""
         for flags in (*out.turn, *out.alive):
             flags[:, e] = False
 
-    def write_state(self, target: Array | None, e: int) -> None:
-        """Write the global state into row `e` of `target`, unless `target` is None."""
+    def write_final_state(self, out: Step, e: int, *, truncated: bool) -> None:
+        """Write the global state at the end of an episode; truncated: the episode was cut, for one player at least.
+
+        The value after a termination is 0 and needs no state. If the environment has none by then, zeros are written.
+        """
+        target = out.final_state
+        if target is None:
+            return
+        if truncated:
+            self.write_state(target, e, "at the end of a truncated episode, which the value of its rest needs")
+            return
+        with suppress(Exception):
+            self.write_state(target, e)
+            if np.isfinite(target[e]).all():
+                return
+        target[e] = 0
+
+    def write_state(self, target: Array | None, e: int, when: str = "") -> None:
+        """Write the global state into row `e` of `target`, unless `target` is None; `when`: for errors."""
         if target is None:
             return
         if self._state is None:
             raise EnvError("this object has no global state (env.state()), but the first object had one")
-        state = flat_state(self._state)
+        try:
+            state = flat_state(self._state)
+        except MarlTrainError:
+            raise
+        except Exception as error:
+            raise EnvError(f"the global state (env.state()) cannot be computed {when}: {error_text(error)}") from error
         if state.shape != target[e].shape:
             raise EnvError(
                 f"the global state (env.state()) has {state.size} values, and had {target[e].size} at the start: it "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -18,7 +19,7 @@ from marltrain.envs.registry import Source, resolve
 from marltrain.errors import EnvError, MarlTrainError, error_text, printable
 from marltrain.layout import Array, arrays_of
 from marltrain.random import child_seed, generator
-from marltrain.spec import EnvSpec, Step, empty_actions
+from marltrain.spec import MOST_STATE, EnvSpec, Step, empty_actions
 
 LONGEST = 1000
 """Env steps after which a checked episode is stopped."""
@@ -71,6 +72,7 @@ def check_env(
     findings = Findings(report.problems, report.notes)
     try:
         spec = probe(source, with_state=True)
+        _note_of_state(spec, findings)
         _play_watched(source, spec, report, findings, episodes, seed)
         if not report.problems:
             _compare(source, spec, report, seed)
@@ -79,6 +81,15 @@ def check_env(
     if strict and report.problems:
         raise EnvError(str(report))
     return report
+
+
+def _note_of_state(spec: EnvSpec, findings: Findings) -> None:
+    size = math.prod(spec.state_shape or ())
+    if spec.state_shape is not None and size > MOST_STATE:
+        findings.note(
+            f"the global state has {size:,} values, and agents with a central critic accept at most {MOST_STATE:,}; "
+            "other agents do not read it"
+        )
 
 
 def _play_watched(source: Source, spec: EnvSpec, report: Report, findings: Findings, episodes: int, seed: int) -> None:

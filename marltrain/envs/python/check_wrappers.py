@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from pettingzoo.utils.wrappers import MultiEpisodeEnv
 
+from marltrain.envs.layers import layers
 from marltrain.envs.python.last import has_own_last
 from marltrain.envs.python.returned import PARALLEL_RESET, PARALLEL_STEP, check_reset, check_step
 from marltrain.envs.python.rewards import is_number
@@ -47,7 +49,8 @@ class _Watch:
     def __init__(self, env: Any, findings: Findings) -> None:
         self.env = env
         self._findings = findings
-        self._over: set[str] = set()
+        self._over: set[Any] = set()
+        self._in_parts = any(isinstance(layer, MultiEpisodeEnv) for layer in layers(env))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
@@ -67,7 +70,9 @@ class _Watch:
         for player in self.env.agents:
             if player not in self.env.possible_agents:
                 self._findings.problem(f"{when}: env.agents holds {player!r}, which is not in possible_agents")
-            if player in self._over:
+            if player in self._over and self._in_parts:
+                self._over.remove(player)
+            elif player in self._over:
                 self._findings.problem(f"{when}: player {player!r} is back in env.agents after its part had ended")
 
     def _check_observation(self, player: str, space: Space, observation: Any) -> None:

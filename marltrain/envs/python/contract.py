@@ -12,6 +12,10 @@ from marltrain.layout import VECTOR, Array, Obs
 from marltrain.spec import EnvSpec, Group, Step
 from marltrain.values import FINITE, leaves_space
 
+_WAITS = (
+    ". If it waits for the moves of others, declare the environment's metadata: 'turn_based': True; no action is then "
+    "sent for it"
+)
 _LARGEST = np.float32(np.finfo(np.float32).max)
 
 
@@ -68,6 +72,7 @@ class _GroupContract:
         self._g = g
         self._group = group = spec.groups[g]
         self._players = [spec.names[p] for p in group.players]
+        self._remedy = _WAITS if len(spec.players) > 1 and not spec.turn_based else ""
         low, high = group.players[0], group.players[-1] + 1
         self._places = slice(low, high) if high - low == group.size else np.array(group.players)
         self._low, self._high = _ranges(group)
@@ -108,7 +113,8 @@ class _GroupContract:
             return violation
         if legal is not None and not (legal.any(-1) | ~turn).all():
             row, e = (int(i) for i in np.argwhere(turn & ~legal.any(-1))[0])
-            return Violation(e, f"player {self._players[row]!r} must move, but its action_mask allows no action")
+            who = f"player {self._players[row]!r}"
+            return Violation(e, f"{who} must move, but its action_mask allows no action{self._remedy}")
         over = step.terminated[self._places] | step.truncated[self._places]
         return self._observed(step.final_obs[self._g], over, past=True) if np.count_nonzero(over) else None
 

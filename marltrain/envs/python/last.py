@@ -64,20 +64,22 @@ class LastAdapter(TurnAdapter):
         self._enter_arrivals(out, e)
         out.turn[port.group][port.row, e] = False
         truncated: dict[int, bool] = {}
-        following = None
+        following, cut = None, False
         while self._get("agents"):
             p = self._selected()
             seen, (is_terminated, is_truncated), info = self._last(p, out.reward, e)
             if not (is_terminated or is_truncated):
                 following = p, seen, info
                 break
-            if not truncated:
-                self.write_state(out.final_state, e)
+            if not truncated or (not is_terminated and not cut):
+                cut = not is_terminated or self._cuts()
+                self.write_final_state(out, e, truncated=cut)
             self._ports[p].write_final(seen, info, out, e)
             truncated[p] = not is_terminated
             self._take_dead_step(p)
             self._enter_arrivals(out, e)
         self._close_rest(truncated, out, e)
+        self._enter_arrivals(out, e)  # those that took a dead step and begin another part
         if following is None:
             return True
         self._write_turn(*following, out, e)
@@ -94,10 +96,15 @@ class LastAdapter(TurnAdapter):
 
     def _close_rest(self, truncated: dict[int, bool], out: Step, e: int) -> None:
         """Close the players that were removed: with a dead step, or without one and without a last observation."""
-        removed = [p for p in self._alive if self.spec.names[p] not in self._get("agents")]
+        removed = [p for p in self._alive if self._keys[p] not in self._get("agents")]
         if removed and not truncated:
-            self.write_state(out.final_state, e)
+            self.write_final_state(out, e, truncated=False)
         for p in removed:
             if p not in truncated:
                 self._ports[p].keep_final(out, e)
-        self._close_removed(truncated, out, e)
+        self._close_removed(truncated, truncated, out, e)
+
+    def _cuts(self) -> bool:
+        """Return whether the environment's attributes mark a living player as truncated, and not as terminated."""
+        cut, over = self._get("truncations"), self._get("terminations")
+        return any(cut.get(self._keys[p]) and not over.get(self._keys[p]) for p in self._alive)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.envs.python.names import text_name
 from marltrain.errors import EnvError, SpecError, did_you_mean, shown
 from marltrain.layout import NUMBERS, Array, Space
 from marltrain.spaces import without_mask
@@ -61,13 +62,13 @@ def _declared(players: Sequence[PlayerSpec], metadata: Mapping[str, Any]) -> set
             f"list of the names of those that have them, got {shown(declared)}"
         )
     known = [player.name for player in players]
-    for name in declared:
+    for name in map(text_name, declared):
         if name not in known:
             raise SpecError(
                 f"metadata[{MASK!r}] names {shown(name)}, which is not in possible_agents {known}."
                 f"{did_you_mean(str(name), known)}"
             )
-    return set(declared)
+    return set(map(text_name, declared))
 
 
 def _not_discrete(player: PlayerSpec) -> str:

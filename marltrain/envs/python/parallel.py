@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
+
+from marltrain.envs.layers import layers, metadata_of
 from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views
 from marltrain.envs.python.returned import (
     PARALLEL_RESET,
@@ -22,7 +25,10 @@ from marltrain.spec import LONE_PLAYER, EnvSpec, Step
 
 
 class ParallelAdapter(Adapter):
-    """A PettingZoo parallel environment: players may leave early, be absent, and return."""
+    """A PettingZoo parallel environment: players may leave early, be absent, and return.
+
+    In a game that takes turns, a player whose mask allows no action waits: no action is sent for it.
+    """
 
     @classmethod
     def first_views(cls, env: Any) -> Views:
@@ -30,26 +36,37 @@ class ParallelAdapter(Adapter):
         seen, infos = check_reset(env.reset(seed=PROBE_SEED), PARALLEL_RESET)
         return {name: (seen.get(name), infos.get(name)) for name in {**seen, **infos}}
 
+    @classmethod
+    def takes_turns(cls, env: Any) -> bool:
+        """See Adapter; an environment says so in its metadata, or is PettingZoo's `turn_based_aec_to_parallel`."""
+        return metadata_of(env).get("turn_based") is True or any(
+            isinstance(one, turn_based_aec_to_parallel_wrapper) for one in layers(env)
+        )
+
     def __init__(self, env: Any, spec: EnvSpec) -> None:
         """Wrap `env`, an object of the environment that `spec` describes."""
         super().__init__(env, spec)
         self._alive: list[int] = []
+        self._waiting: set[int] = set()
+        """The living players that must not act now."""
 
     def reset(self, seed: int, out: Step, e: int) -> None:
         """Start an episode with the players in `env.agents`."""
         observations, infos = check_reset(self.env.reset(seed=seed), PARALLEL_RESET)
         self.check_known(observations=observations)
         self._clear(out, e)
+        self._waiting.clear()
         self._alive = self._arrivals((), observations, infos, out, e)
         if not self._alive:
             raise EnvError("reset left env.agents empty: an episode needs at least one player")
+        self._check_waiting()
         self.write_state(out.state, e)
 
     def step(self, actions: tuple[Array, ...], out: Step, e: int) -> bool:
         """Step all living players; a player removed from `env.agents` without a flag counts as terminated."""
-        names, ports = self.spec.names, self._ports
-        chosen = {names[p]: ports[p].action(actions, e) for p in self._alive}
-        returned = self.env.step(chosen)
+        names, keys = self.spec.names, self._keys
+        chosen = {keys[p]: self._ports[p].action(actions, e) for p in self._alive if p not in self._waiting}
+        returned = self._step(chosen)
         try:
             observations, rewards, terminated, truncated, infos = returned
         except (TypeError, ValueError):
@@ -61,53 +78,87 @@ class ParallelAdapter(Adapter):
         present = set(self.env.agents)
         staying = []
         for p in self._alive:
-            name = names[p]
-            reward = rewards.get(name, 0.0)
+            key = keys[p]
+            reward = rewards.get(key, 0.0)
             if type(reward) not in USUAL:
-                check_reward(name, reward)
+                check_reward(names[p], reward)
             out.reward[p, e] = reward
             try:
-                flagged = bool(terminated.get(name) or truncated.get(name))
+                flagged = bool(terminated.get(key) or truncated.get(key))
             except (TypeError, ValueError):
-                raise bad_flags(name, terminated.get(name), truncated.get(name)) from None
-            if flagged or name not in present:
-                refuse_text(name, terminated=terminated.get(name), truncated=truncated.get(name))
-                cut = truncated.get(name) and not terminated.get(name)
+                raise bad_flags(names[p], terminated.get(key), truncated.get(key)) from None
+            if flagged or key not in present:
+                refuse_text(names[p], terminated=terminated.get(key), truncated=truncated.get(key))
+                cut = truncated.get(key) and not terminated.get(key)
                 self._leave(p, bool(cut), observations, infos, out, e)
             else:
-                if name not in rewards:
-                    raise EnvError(f"player {name!r} is in env.agents but was given no reward")
+                if key not in rewards:
+                    raise EnvError(f"player {names[p]!r} is in env.agents but was given no reward")
                 self._observe(p, observations, infos, out, e)
                 staying.append(p)
         if not present.issubset(chosen):
-            over = {name for name in present if terminated.get(name) or truncated.get(name)}
-            staying = sorted(staying + self._arrivals(over | chosen.keys(), observations, infos, out, e))
+            before = {keys[p] for p in self._alive}
+            over = {key for key in present if terminated.get(key) or truncated.get(key)}
+            staying = sorted(staying + self._arrivals(over | before, observations, infos, out, e))
         self._alive = staying
-        self.write_state(out.state if staying else out.final_state, e)
-        return not staying
+        if not staying:
+            self.write_final_state(out, e, truncated=bool(out.truncated[:, e].any()))
+            return True
+        self._check_waiting()
+        self.write_state(out.state, e)
+        return False
 
-    def _arrivals(self, known: Collection[str], observations: Any, infos: Any, out: Step, e: int) -> list[int]:
+    def _step(self, chosen: dict[Any, Any]) -> Any:
+        """Step the environment; raises EnvError, with the remedy, if it needs an action of a player that waits."""
+        try:
+            return self.env.step(chosen)
+        except KeyError as error:
+            waiting = [self.spec.names[p] for p in sorted(self._waiting)]
+            if not waiting or error.args not in [(self._keys[p],) for p in self._waiting]:
+                raise
+            raise EnvError(
+                f"step raised KeyError: {error}: no action is sent for {', '.join(map(repr, waiting))}, because the "
+                "action_mask allows none. Read the actions of players that can act only, or allow an action that does "
+                "nothing"
+            ) from error
+
+    def _check_waiting(self) -> None:
+        """Raise EnvError if all living players wait."""
+        if self._waiting and len(self._waiting) == len(self._alive):
+            names = ", ".join(repr(self.spec.names[p]) for p in self._alive)
+            raise EnvError(
+                f"the action_mask of every living player ({names}) allows no action, so that nobody can act: allow an "
+                "action of one player at least, or end the episode"
+            )
+
+    def _arrivals(self, known: Collection[Any], observations: Any, infos: Any, out: Step, e: int) -> list[int]:
         """Enter all players of `env.agents` that are not in `known`, and return their indices in order."""
-        arrived = sorted(self.place_of(name) for name in self.env.agents if name not in known)
+        arrived = sorted(self.place_of(key) for key in self.env.agents if key not in known)
         for p in arrived:
-            self.check_actions(p, self.env.action_space(self.spec.names[p]))
+            self.check_actions(p, self.env.action_space(self._keys[p]))
             self._ports[p].enter(out, e, turn=True)
             self._observe(p, observations, infos, out, e)
         return arrived
 
     def _observe(self, p: int, observations: Any, infos: Any, out: Step, e: int) -> None:
-        name = self.spec.names[p]
-        if name not in observations:
-            raise EnvError(f"player {name!r} is in env.agents but was given no observation")
-        self._ports[p].write(observations[name], infos.get(name), out, e)
+        """Write the observation of a living player, which waits if no action is legal."""
+        key = self._keys[p]
+        if key not in observations:
+            raise EnvError(f"player {self.spec.names[p]!r} is in env.agents but was given no observation")
+        acts = self._ports[p].write(observations[key], infos.get(key), out, e)
+        if self.spec.turn_based and acts == (p in self._waiting):
+            self._ports[p].enter(out, e, turn=acts)
+            self._waiting ^= {p}
 
     def _leave(self, p: int, truncated: bool, observations: Any, infos: Any, out: Step, e: int) -> None:
-        port, name = self._ports[p], self.spec.names[p]
+        port, key = self._ports[p], self._keys[p]
         (out.truncated if truncated else out.terminated)[p, e] = True
         port.leave(out, e)
-        if name in observations:
-            port.write_final(observations[name], infos.get(name), out, e)
+        self._waiting.discard(p)
+        if key in observations:
+            port.write_final(observations[key], infos.get(key), out, e)
         elif truncated:
+            name = self.spec.names[p]
             raise EnvError(f"player {name!r} was truncated without a last observation to bootstrap from")
         else:
             port.keep_final(out, e)
@@ -156,7 +207,7 @@ class GymnasiumAdapter(Adapter):
             refuse_text(LONE_PLAYER, terminated=terminated, truncated=truncated)
             (out.terminated if terminated else out.truncated)[0, e] = True
             port.write_final(observation, info, out, e)
-            self.write_state(out.final_state, e)
+            self.write_final_state(out, e, truncated=not terminated)
             return True
         port.write(observation, info, out, e)
         self.write_state(out.state, e)

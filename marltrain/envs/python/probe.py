@@ -12,10 +12,11 @@ from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.python.global_state import flat_state, state_method
 from marltrain.envs.python.last import LastAdapter, has_own_last, unused_last
 from marltrain.envs.python.masks import with_masks
+from marltrain.envs.python.names import by_text, check_names, text_name
 from marltrain.envs.python.parallel import GymnasiumAdapter, ParallelAdapter
 from marltrain.envs.python.turns import TurnAdapter
 from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, error_text, shown, text_of, warn
+from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, error_text, text_of, warn
 from marltrain.layout import Layout
 from marltrain.spaces import without_mask
 from marltrain.spec import EnvSpec, PlayerSpec
@@ -104,34 +105,24 @@ def _describe(
     except EnvError as error:
         raise EnvError(f"environment {name!r} cannot be reset: {error}") from error
     declared = kind.players_of(env)
-    _check_names([player for player, *_ in declared])
-    for player, observation_space, action_space in declared:
+    check_names([key for key, *_ in declared])
+    for key, observation_space, action_space in declared:
+        player = text_name(key)
         try:
             layout = Layout(without_mask(observation_space)[0], frames_of(env))
         except SpecError as error:
             raise SpecError(f"player {player!r}: {error}") from error
-        players.append(PlayerSpec(player, observation_space, action_space, layout))
+        own = None if isinstance(key, str) else key
+        players.append(PlayerSpec(player, observation_space, action_space, layout, key=own))
     if not players:
         raise SpecError(f"{name}: possible_agents is empty: the environment needs a player")
     return EnvSpec.of(
         name,
-        with_masks(players, views, metadata_of(env)),
+        with_masks(players, by_text(views), metadata_of(env)),
         state_shape=_state_shape(env, name) if with_state else None,
-        turn_based=kind.turn_based,
+        turn_based=kind.takes_turns(env),
         reproducible=reproducible,
     )
-
-
-def _check_names(names: list[Any]) -> None:
-    """Raise SpecError for player names that are not text or not unique."""
-    for name in names:
-        if not isinstance(name, str):
-            raise SpecError(
-                f"possible_agents holds {shown(name)} ({type(name).__name__}), but players are named by text, which "
-                "tables and files are labelled with: name them by str, such as 'player_0'"
-            )
-        if names.count(name) > 1:
-            raise SpecError(f"possible_agents names {name!r} twice: give every player a name of its own")
 
 
 def _warn_of_unused_last(env: Any, name: str) -> None:

@@ -19,6 +19,12 @@ _NO_NUMBERS = (
 )  # fmt: skip
 """Types whose values are no real numbers, although numpy converts some of them in silence."""
 
+_SCALARISE = (
+    "Add several objectives up, for example by a weighted sum in a wrapper around the environment: "
+    "gymnasium.wrappers.TransformReward(env, lambda reward: float(weights @ reward)), or for players by name "
+    "LinearizeReward of momaland"
+)
+
 
 def refuse_text(player: str, **values: Any) -> None:
     """Raise EnvError if one of a player's rewards or flags, given by name, is text."""
@@ -41,5 +47,7 @@ def check_reward(player: str, reward: Any) -> None:
         refuse_text(player, reward=reward)
         shape = getattr(reward, "shape", None)
         single = bool(shape) and all(size == 1 for size in shape)  # type: ignore[union-attr]
-        remedy = "Return reward.item()" if single else "Add several objectives up, for example by a weighted sum"
-        raise EnvError(f"player {player!r}: reward is {shown(reward)}, expected one real number. {remedy}")
+        raise EnvError(
+            f"player {player!r}: reward is {shown(reward)}, expected one real number. "
+            f"{'Return reward.item()' if single else _SCALARISE}"
+        )

@@ -10,7 +10,7 @@ PettingZoo takes its dead step, or when the episode ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gymnasium import spaces
@@ -73,7 +73,10 @@ def _has_own_lookup(kind: Any) -> bool:
 class TurnAdapter(Adapter):
     """A PettingZoo AEC environment."""
 
-    turn_based = True
+    @classmethod
+    def takes_turns(cls, env: Any) -> bool:
+        """See Adapter."""
+        return True
 
     @classmethod
     def first_views(cls, env: Any) -> Views:
@@ -95,7 +98,7 @@ class TurnAdapter(Adapter):
         super().__init__(env, spec)
         self._read = _Attributes(env)
         self._get = self._read.get
-        self._present: list[str] = []
+        self._present: list[Any] = []
         """The last known value of `env.agents`."""
         self._alive: list[int] = []
         self._mover = -1  # before the first reset
@@ -132,7 +135,6 @@ class TurnAdapter(Adapter):
         self._write_rewards(out.reward, e)
         out.turn[port.group][port.row, e] = False
         if any(self._dead(p) for p in self._alive):
-            self.write_state(out.final_state, e)
             self._remove_dead(out, e)
             self._enter_arrivals(out, e)
             if not self._alive:
@@ -157,7 +159,7 @@ class TurnAdapter(Adapter):
             return
         self._present = list(agents)
         for p in sorted({self.place_of(name) for name in agents}.difference(self._alive)):
-            self.check_actions(p, self.env.action_space(self.spec.names[p]))
+            self.check_actions(p, self.env.action_space(self._keys[p]))
             self._ports[p].enter(out, e, turn=False)
             self._counted[p] = 0.0
             self._alive.append(p)
@@ -165,8 +167,8 @@ class TurnAdapter(Adapter):
 
     def _dead(self, p: int) -> bool:
         """Return whether a player is terminated, truncated or removed from `env.agents`."""
-        name = self.spec.names[p]
-        terminated, truncated = self._get("terminations").get(name, True), self._get("truncations").get(name, True)
+        key, name = self._keys[p], self.spec.names[p]
+        terminated, truncated = self._get("terminations").get(key, True), self._get("truncations").get(key, True)
         try:
             over = bool(terminated or truncated)
         except (TypeError, ValueError):
@@ -174,69 +176,83 @@ class TurnAdapter(Adapter):
         if over:
             refuse_text(name, terminated=terminated, truncated=truncated)
             return True
-        return name not in self._get("agents")
+        return key not in self._get("agents")
 
     def _write_rewards(self, reward: Array, e: int) -> None:
         """Write the living players' new rewards, which no earlier Step holds, into `reward` [P, E]."""
-        gathered, counted, names = self._get("_cumulative_rewards"), self._counted, self.spec.names
+        gathered, counted, keys = self._get("_cumulative_rewards"), self._counted, self._keys
         if not self._known.issuperset(gathered):
             self.check_known(rewards=gathered)
         for p in self._alive:
-            total = gathered.get(names[p], counted[p])
+            total = gathered.get(keys[p], counted[p])
             if type(total) not in USUAL:
-                check_reward(names[p], total)
+                check_reward(self.spec.names[p], total)
             if total != counted[p]:
                 reward[p, e] = total - counted[p]
                 counted[p] = total
 
     def _remove_dead(self, out: Step, e: int) -> None:
-        """Take the due dead steps, and close all players that are then not in `env.agents`."""
+        """Take the due dead steps, and close the players that took one, or that are then not in `env.agents`."""
         truncated = {p: self._write_final(p, out, e) for p in self._alive if self._dead(p)}
+        cut = any(truncated.values())
+        self.write_final_state(out, e, truncated=cut)  # before the dead steps
+        stepped = set[int]()
         while self._get("agents"):
             p = self.place_of(self._get("agent_selection"))
             if not self._dead(p):
                 break
             if p in self._alive and p not in truncated:
                 truncated[p] = self._write_final(p, out, e)
+                if truncated[p] and not cut:
+                    cut = True
+                    self.write_final_state(out, e, truncated=True)
             self._take_dead_step(p)
-        self._close_removed(truncated, out, e)
+            stepped.add(p)
+        self._close_removed(truncated, stepped, out, e)
 
     def _take_dead_step(self, p: int) -> None:
-        """Step a dead player; raises EnvError if it stays in `env.agents`."""
+        """Step a dead player; raises EnvError if it stays dead in `env.agents`.
+
+        It may be there for another part, as in PettingZoo's MultiEpisodeEnv.
+        """
         before = len(self._get("agents"))
         self.env.step(None)
         self._read.refresh()
-        if len(self._get("agents")) >= before:
+        if len(self._get("agents")) >= before and self._dead(p):
             raise EnvError(f"player {self.spec.names[p]!r} is dead, but step(None) did not remove it from env.agents")
 
-    def _close_removed(self, truncated: Mapping[int, bool], out: Step, e: int) -> None:
-        """Close all players that are not in `env.agents` any more; truncated: whether a player was truncated."""
+    def _close_removed(self, truncated: Mapping[int, bool], stepped: Collection[int], out: Step, e: int) -> None:
+        """Close the players that are not in `env.agents` any more, or that took a dead step and begin another part.
+
+        truncated: whether a player was truncated.  stepped: the players that took a dead step.
+        """
         remaining = set(self._get("agents"))
-        for p in [p for p in self._alive if self.spec.names[p] not in remaining]:
+        for p in [p for p in self._alive if p in stepped or self._keys[p] not in remaining]:
             (out.truncated if truncated.get(p) else out.terminated)[p, e] = True
             self._ports[p].leave(out, e)
             self._alive.remove(p)
+            self._present = []
 
     def _write_final(self, p: int, out: Step, e: int) -> bool:
         """Write a dead player's final observation, before any dead step; return whether it was truncated."""
-        name = self.spec.names[p]
-        if name not in self._get("agents"):
+        key = self._keys[p]
+        if key not in self._get("agents"):
             self._ports[p].keep_final(out, e)
             return False
-        self._ports[p].write_final(self.env.observe(name), self._info(name), out, e)
-        return bool(self._get("truncations").get(name) and not self._get("terminations").get(name))
+        self._ports[p].write_final(self.env.observe(key), self._info(key), out, e)
+        return bool(self._get("truncations").get(key) and not self._get("terminations").get(key))
 
-    def _info(self, name: str) -> Any:
+    def _info(self, key: Any) -> Any:
         """Return a player's info; raises EnvError if the environment's infos are no mapping."""
         infos = self._get("infos")
         if type(infos) is not dict:
             check_mappings([infos], ("infos",))
-        return infos.get(name)
+        return infos.get(key)
 
     def _give_turn(self, out: Step, e: int) -> None:
         p = self._selected()
-        name = self.spec.names[p]
-        self._write_turn(p, self.env.observe(name), self._info(name), out, e)
+        key = self._keys[p]
+        self._write_turn(p, self.env.observe(key), self._info(key), out, e)
 
     def _selected(self) -> int:
         """Return the index of the selected player; raises EnvError if it is not in the episode."""

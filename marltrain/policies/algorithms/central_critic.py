@@ -17,11 +17,12 @@ from marltrain.policies.algorithms.actor_critic import ActorCritic
 from marltrain.policies.algorithms.base import STATE
 from marltrain.policies.batch import Needs, StateNeed
 from marltrain.policies.networks import Head, NetworkDefinition, Recurrent
+from marltrain.spec import MOST_STATE
 
 INPUTS = {"state": "state", "joint": "observations", "agent_specific": "state", "own": None}
 """The critic's input -> the kind of global state that it needs; see `StateNeed`."""
 MOST_VALUES = 2**20
-"""Largest number of values of a global state; it detects mistyped settings."""
+"""Largest number of values of all players' actions; it detects mistyped settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class CentralCriticSettings:
         choices=tuple(INPUTS),
     )  # fmt: skip
     state_size: int | None = setting(
-        None, doc="values of the global state; `make_agents` sets it", low=1, high=MOST_VALUES
+        None, doc="values of the global state; `make_agents` sets it", low=1, high=MOST_STATE
     )
 
     @classmethod

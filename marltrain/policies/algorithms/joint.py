@@ -14,11 +14,11 @@ from marltrain.config import setting
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, Layout, Space
 from marltrain.policies.algorithms.base import Algorithm, Networks, Phase
-from marltrain.policies.algorithms.central_critic import MOST_VALUES
 from marltrain.policies.batch import TeamRollout
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.row_draws import Draw
 from marltrain.policies.tensor_batch import TensorBatch
+from marltrain.spec import MOST_STATE
 
 MOST_PLAYERS = 10_000
 """Largest number of players of a team; it detects mistyped settings."""
@@ -120,7 +120,7 @@ class TeamSettings:
     team: str = setting("all", doc="name of the team: the agents of one algorithm and team learn together")
     team_size: int | None = setting(None, doc="players of the team; `make_agents` sets it", low=1, high=MOST_PLAYERS)
     state_size: int | None = setting(
-        None, doc="values of the global state; `make_agents` sets it", low=1, high=MOST_VALUES
+        None, doc="values of the global state; `make_agents` sets it", low=1, high=MOST_STATE
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -12,7 +13,7 @@ from marltrain.layout import Array
 from marltrain.policies.memory.ends import EndTable, check_ends
 from marltrain.policies.memory.joined import JoinedObservations, joined_size
 from marltrain.policies.memory.rows import Rows
-from marltrain.spec import EnvSpec, Step
+from marltrain.spec import MOST_STATE, EnvSpec, Step
 from marltrain.state import State
 
 OWN, JOINED = "state", "observations"
@@ -25,10 +26,34 @@ def kind_of(spec: EnvSpec, asked: str) -> str:
 
 
 def state_size(spec: EnvSpec, asked: str) -> int:
-    """Return the number of values of a global state; raises ConfigError for images, which are not joined."""
-    if kind_of(spec, asked) == OWN and spec.state_shape is not None:
-        return int(np.prod(spec.state_shape, dtype=int))
-    return joined_size(spec)
+    """Return the number of values of a global state.
+
+    Raises ConfigError for states of more than MOST_STATE values, and for images, which are not joined.
+    """
+    own = spec.state_shape if kind_of(spec, asked) == OWN else None
+    size = joined_size(spec) if own is None else math.prod(own)
+    if size > MOST_STATE:
+        raise ConfigError(_too_large(spec, size, own=own is not None))
+    return size
+
+
+def _too_large(spec: EnvSpec, size: int, *, own: bool) -> str:
+    if own:
+        what = "the global state (env.state())"
+        remedy = (
+            'make agents that read the joined observations instead (critic_input="joint", with a mixer '
+            'mixer_input="joint") or that learn alone (ppo, dqn), or let state() return a short vector'
+        )
+    else:
+        what = "the joined observations of all players, a global state,"
+        remedy = (
+            'make agents that learn alone (ppo, dqn), or with critic_input="own", or give the environment a method '
+            "state() that returns a short vector"
+        )
+    return (
+        f"{spec.name}: {what} of {size:,} values takes {size * 4 / 1e6:,.1f} MB as float32 for each env step that is "
+        f"learned from, and as many inputs of a network; at most {MOST_STATE:,} values are accepted: {remedy}"
+    )
 
 
 def states_size(spec: EnvSpec, num_envs: int, kind: str) -> int:

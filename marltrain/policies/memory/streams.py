@@ -78,9 +78,12 @@ class Streams:
             self.states = {kind: GlobalStates(spec, num_envs, self._capacity, kind) for kind in kinds}
         except (MemoryError, SaveError) as error:
             rows = max(kept.rows for kept in storage.values())
+            states = sum(states_size(spec, num_envs, kind) for kind in kinds) * (rows + 1)
+            part = f", {states / 1e9:,.1f} GB of them global states" if states else ""
             raise ConfigError(
-                f"the rows to learn from do not fit into memory: {rows:,} batch steps of {num_envs:,} environments. "
-                "Lower capacity (off-policy), update_freq (on-policy) or num_train_envs"
+                f"the rows to learn from do not fit into memory: {rows:,} batch steps of {num_envs:,} environments "
+                f"take {self.full_size / 1e9:,.1f} GB{part}. Lower capacity (off-policy), update_freq (on-policy) or "
+                "num_train_envs"
             ) from error
         joint = JointActions(spec, self.rings) if any(kept.joint_actions for kept in storage.values()) else None
         for ring in self.rings.values():

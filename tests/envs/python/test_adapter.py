@@ -7,7 +7,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from marltrain.envs import DummyVectorEnv, check_env, probe, resolve
-from marltrain.errors import EnvError, SpecError
+from marltrain.errors import EnvError
 from tests.envs.driving import act, run_seed
 from tests.gymnasium_toys import MaskedByInfo
 from tests.toys import Crowd, Identity, Relay
@@ -16,25 +16,6 @@ from tests.toys import Crowd, Identity, Relay
 def with_turns(env):
     env.render_mode = None
     return parallel_to_aec(env)
-
-
-class Named(Identity):
-    def __init__(self, names):
-        super().__init__()
-        self.possible_agents = list(names)
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ((0, 1), r"possible_agents holds 0 \(int\), .* name them by str, such as 'player_0'"),
-        ((("wolf", 1), ("wolf", 2)), r"possible_agents holds \('wolf', 1\) \(tuple\)"),
-        (("wolf", "hare", "wolf"), "possible_agents names 'wolf' twice: give every player a name of its own"),
-    ],
-)
-def test_players_are_named_by_different_texts(names, said):
-    with pytest.raises(SpecError, match=said):
-        probe(Named, {"names": names})
 
 
 class Spoiled(Crowd):
