@@ -153,10 +153,14 @@ __all__ = sorted(_HOME)  # (type checkers read the imports at the end of the fil
 
 
 def __getattr__(name: str) -> "Any":
-    """Load a public name from its module on first access."""
+    """Load a public name from its module on first access; a failed import names `marltrain doctor`."""
     if name not in _HOME:
         raise AttributeError(f"module 'marltrain' has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        found = getattr(importlib.import_module(_HOME[name]), name)
+    except ImportError as error:
+        importlib.import_module("marltrain.errors").name_the_doctor(error)
+        raise
     globals()[name] = found
     return found
 

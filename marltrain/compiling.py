@@ -123,7 +123,8 @@ def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
             made._cache = MachineCode(function, cache_folder())
         except RuntimeError as error:
             raise EnvError(
-                f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to."
+                f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to; `marltrain "
+                "doctor` shows the state of the present one."
             ) from error
         finally:
             vars(_CONFIG).update(before)

@@ -29,6 +29,8 @@ LONGEST = 200
 """Maximum length of a value in a message, in characters."""
 LONGEST_TEXT, LONGEST_TRACEBACK = 2_000, 8_000
 """Maximum lengths of the text and of the traceback of foreign errors, in characters."""
+DOCTOR = "If a package cannot be imported that marltrain needs, `marltrain doctor` tells the cause and the remedy."
+"""Note of failed imports."""
 ALSO_CALLED: dict[str, tuple[str, ...]] = {
     "actor_lr": ("learning_rate",),
     "buffer_size": ("capacity",),
@@ -166,6 +168,12 @@ def raised_by(work: Callable[[], Any]) -> BaseException | None:
     except BaseException as error:
         return error
     return None
+
+
+def name_the_doctor(error: ImportError) -> None:
+    """Add a note to a failed import, once: the traceback then ends with the command that checks the installation."""
+    if DOCTOR not in getattr(error, "__notes__", ()):
+        error.add_note(DOCTOR)
 
 
 def error_text(error: BaseException) -> str:

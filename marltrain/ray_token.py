@@ -38,7 +38,7 @@ def require_token() -> None:
     _switch_on()
     if not _has_token():
         raise ConfigError(
-            f"Ray finds no token in {_file()}, and starts no cluster without one: delete this file, so that a new "
+            f"Ray finds no token in {token_file()}, and starts no cluster without one: delete this file, so that a new "
             f"token is made, or set {TOKEN}"
         )
 
@@ -50,10 +50,10 @@ def use_token(*, of_this_machine: bool) -> None:
     that of `RAY_AUTH_TOKEN` or `RAY_AUTH_TOKEN_PATH` is sent to any. Raises ConfigError as `require_token`.
     """
     given = os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE)
-    if MODE in os.environ or not (given or (of_this_machine and _file().is_file())):
+    if MODE in os.environ or not (given or (of_this_machine and token_file().is_file())):
         return
-    if not os.environ.get(TOKEN) and _file().is_file():
-        _protect(_file())
+    if not os.environ.get(TOKEN) and token_file().is_file():
+        _protect(token_file())
     _switch_on()
 
 
@@ -73,15 +73,15 @@ def restore_mode(before: str | None) -> None:
     _raylet().Config.initialize("")
 
 
-def _file() -> Path:
-    """Return the file of the token."""
+def token_file() -> Path:
+    """Return the file of the token. Raises RuntimeError if the system knows no home of this user."""
     given = os.environ.get(TOKEN_FILE)
     return Path(given) if given else Path.home() / ".ray" / "auth_token"
 
 
 def _ensure_file() -> None:
     """Create the file of the token, or take away the rights of others; raises ConfigError if that is not possible."""
-    path = _file()
+    path = token_file()
     try:
         if not path.exists() and not os.environ.get(TOKEN_FILE):
             _create(path)

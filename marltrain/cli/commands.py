@@ -14,7 +14,7 @@ from typing import Any
 from marltrain.cli.completion import add_completion_arguments, script
 from marltrain.cli.options import Parser
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError, MarlTrainError, did_you_mean
+from marltrain.errors import ConfigError, MarlTrainError, did_you_mean, name_the_doctor
 from marltrain.remedies import on_command_line
 from marltrain.version import __version__
 
@@ -29,12 +29,12 @@ class Command:
     """A command of the command line.
 
     summary: one line for the help.  add_arguments: adds its arguments to a parser.
-    run: runs the command with the given options; returns the folder of an interrupted run, else None.
+    run: runs the command with the given options; returns None, the folder of an interrupted run, or an exit code.
     """
 
     summary: str
     add_arguments: Callable[[Parser], None]
-    run: Callable[[dict[str, Any]], Path | None]
+    run: Callable[[dict[str, Any]], Path | int | None]
 
 
 def _command(summary: str, module: str, name: str, run: str | None = None) -> Command:
@@ -80,6 +80,7 @@ COMMANDS = {
     "eval": _command("play a run's agents over a grid of arguments and opponents", "evaluate", "eval", "run_eval"),
     "settings": _command("list the settings of an algorithm", "settings", "settings"),
     "envs": _command("list the environments that can be named", "envs", "envs"),
+    "doctor": _command("check the installation, and print what a bug report needs", "doctor", "doctor"),
     "completion": Command("print a script that completes commands in a shell", add_completion_arguments, _completion),
 }
 
@@ -103,13 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MarlTrainError as error:
         say(f"marltrain: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
+    except ImportError as error:
+        name_the_doctor(error)
+        raise
     except KeyboardInterrupt:
         say("marltrain: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Run a command; return its exit code: 0, or 130 for an interrupted run."""
+    """Run a command; return its exit code: 0, its own, or 130 for an interrupted run."""
     name, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if name in ("-h", "--help"):
         say(_overview())
@@ -122,11 +126,13 @@ def _run(arguments: Sequence[str]) -> int:
         command = COMMANDS[name]
         parser = Parser(name, command.summary)
         command.add_arguments(parser)
-        interrupted = command.run(parser.read(rest))
-        if interrupted is not None:
+        outcome = command.run(parser.read(rest))
+        if isinstance(outcome, int):
+            return outcome
+        if outcome is not None:
             from marltrain.cli.train import print_how_to_resume
 
-            print_how_to_resume(rest, interrupted)
+            print_how_to_resume(rest, outcome)
             return INTERRUPTED
     return 0
 

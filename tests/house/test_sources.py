@@ -13,6 +13,8 @@ from tests.house.repository import PACKAGE, ROOT, dotted, parsed, place, python_
 MAX_LINES, MAX_METHODS = 400, 20
 CODE = ("marltrain", "examples", "benchmarks")
 EVERYTHING = (*CODE, "tests", "docs")
+NAME_ALGORITHMS = {"marltrain/trainer/tuned.py", "marltrain/tools/doctor/answers.py"}
+"""The table of tuned settings, and the short training of the doctor."""
 MIRRORS_NOTHING = {"gpu": "runs on a GPU", "house": "rules of the repository", "whole": "runs of the whole library"}
 RUN_ELSEWHERE = {
     "spread.py": "make demo", "gallery.py": "make gallery", "crossing.py": "docs/tutorials/own_environment.md",
@@ -208,11 +210,11 @@ def test_every_example_is_run_by_a_test() -> None:
 
 
 def test_no_other_module_names_an_algorithm() -> None:
-    """Only the folder of algorithms and the table of tuned settings import or name one; others find it by its name."""
+    """Only those of `NAME_ALGORITHMS` and the folder of algorithms import or name one; others find it by its name."""
     modules = {module for module, _ in ALGORITHMS.values()}
     found = []
     for path in python_files("marltrain"):
-        if path.is_relative_to(PACKAGE / "policies" / "algorithms") or path.name == "tuned.py":
+        if path.is_relative_to(PACKAGE / "policies" / "algorithms") or place(path) in NAME_ALGORITHMS:
             continue
         for node in ast.walk(parsed(path)):
             named = isinstance(node, ast.Constant) and node.value in ALGORITHMS
