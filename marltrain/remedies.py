@@ -43,6 +43,16 @@ def written(python: str, command: str) -> str:
     return command if _COMMAND_LINE.get() else python
 
 
+def unequal_rewards() -> str:
+    """Return the remedy for players of a team whose rewards differ."""
+    return written(
+        'If they cooperate, give the trainer team_reward="mean" or "sum". Rivals are in teams of their own: '
+        'make_agents(teams="prefix"), or teams={"name": [players]}, and the same teams as team_reward=',
+        "If they cooperate, give --team-reward mean or --team-reward sum. Rivals are in teams of their own: "
+        'teams = "prefix" in the file of a run, or the tables [teams] and [team_reward]',
+    )
+
+
 def setting_written(name: str, value: str) -> str:
     """Return how a setting of agents is written.  value: Python code that a file of a run can hold, too: MLP((64,))."""
     called = value.partition("(")[0].isidentifier()

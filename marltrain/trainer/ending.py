@@ -17,24 +17,51 @@ def finish(run: Run, plot: bool, ended_by: BaseException | None) -> None:
     """Save the last agents, write the tables and the plot, call `on_train_end`, close the environments.
 
     Every step runs even if another one fails. The first failure is raised, unless an exception ended the run; other
-    failures become notes of the exception that is raised.
+    failures become notes of the exception that is raised. A run that fails before its first update gives its folder
+    back.
 
     ended_by: the exception that ended the run and that the caller raises, or None.
     """
     folder = run.context.folder
     with run.closing:
-        if not run.started:
-            return
-        errors = [error for work in _last_works(run, plot, ended_by is not None) if (error := raised_by(work))]
-        leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
-        raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
-        for error in errors:
-            if error is not raised[0] and error_text(error) != error_text(raised[0]):
-                raised[0].add_note(f"then, when the run was ended: {error_text(error)}")
-        if raised and folder is not None and (complete := newest(folder.path)):
-            raised[0].add_note(f"{complete} is complete: the run can be resumed from it")
-        if raised and raised[0] is not ended_by:
-            raise raised[0]
+        try:
+            if run.started:
+                _end(run, plot, ended_by)
+        finally:
+            if folder is not None and folder.own is not None:
+                folder.own = _event_files(run) if _is_of_no_use(run, ended_by) else None
+    if ended_by is not None and folder is not None and folder.given_back:
+        ended_by.add_note(f"{folder.path} is free again: the run made no update, and its files are removed")
+
+
+def _end(run: Run, plot: bool, ended_by: BaseException | None) -> None:
+    folder = run.context.folder
+    errors = [error for work in _last_works(run, plot, ended_by is not None) if (error := raised_by(work))]
+    leaving = [error for error in errors if isinstance(error, KeyboardInterrupt)]
+    raised = [*leaving, *([] if ended_by is None else [ended_by]), *errors]
+    for error in errors:
+        if error is not raised[0] and error_text(error) != error_text(raised[0]):
+            raised[0].add_note(f"then, when the run was ended: {error_text(error)}")
+    if raised and folder is not None and (complete := newest(folder.path)):
+        raised[0].add_note(f"{complete} is complete: the run can be resumed from it")
+    if raised and raised[0] is not ended_by:
+        raise raised[0]
+
+
+def _is_of_no_use(run: Run, ended_by: BaseException | None) -> bool:
+    """Return whether an error ended the run before its first update, and its agents were not trained before either.
+
+    Ctrl-C is no error.
+    """
+    return isinstance(ended_by, Exception) and not (run.updates.made or run.updates.base)
+
+
+def _event_files(run: Run) -> frozenset[str]:
+    """Return the names of the TensorBoard files of this run."""
+    from marltrain.trainer.reporting.tensorboard import TensorBoard  # loads protobuf
+
+    loggers = [callback for callback in run.context.callbacks.callbacks if isinstance(callback, TensorBoard)]
+    return frozenset(logger.path.name for logger in loggers if logger.path is not None)
 
 
 def _last_works(run: Run, plot: bool, failed: bool) -> list[Callable[[], Any]]:

@@ -96,7 +96,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
 
     stack: gets the functions that close the parts.
     """
-    found, locked = _found(setup, call.resume, stack)
+    at_last = stack.enter_context(ExitStack())  # environments may write into the folder until they are closed
+    found, locked = _found(setup, call.resume, at_last)
     if found is not None:
         setup = replace(setup, seed=seed_of(found, setup.settings.seed))
     settings = setup.settings
@@ -143,7 +144,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
             scheduler.follow(earlier.counters.updates, earlier.schedulers)
     budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
     job = _job(setup, spec, budgets, stack)
-    folder = _folder(setup, call, found, locked, stack)
+    folder = _folder(setup, call, found, locked, at_last)
     if folder is not None:
         record(folder.path, setup, spec, call.agents, masks, streams.full_size)
     calls = 0 if previous is None else previous.calls
@@ -300,6 +301,7 @@ def _folder(
     elif call.resume is None:
         path = setup.run_dir or setup.runs / default_name(setup.source.name)
         folder = new_folder(path, fresh=setup.run_dir is None)
+        folder.own = frozenset()  # given back, unless the run begins; see `ending.finish`
     else:
         folder = _without_checkpoint(call.resume, locked)
     if folder is not None:

@@ -86,7 +86,7 @@ class TeamRewards:
 
     def __init__(self, team_reward: str | TeamFunction | Teams, names: Sequence[str]) -> None:
         """Find the players of each team.  names: all players."""
-        self.mean = team_reward != "sum"
+        self.mean, self._players = team_reward != "sum", len(names)
         self.function: TeamFunction | None = None
         self.teams: list[list[int]] = []
         if isinstance(team_reward, Mapping):
@@ -95,6 +95,11 @@ class TeamRewards:
             self.teams = [list(range(len(names)))]
         else:
             self.function = team_reward
+
+    @property
+    def one_for_all(self) -> bool:
+        """Whether all players always get the same reward."""
+        return self.function is not None or [len(team) for team in self.teams] == [self._players]
 
     def __call__(self, rewards: Array) -> Array:
         """Return the rewards to learn from, [P, E] float32, for the players' own rewards [P, E].

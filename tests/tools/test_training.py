@@ -148,7 +148,7 @@ def test_agents_that_need_the_environment_itself_are_trained_alone():
     alone = [
         Training(0, s, partial(mt.make_agents, "vdn", Identity, env_args=SHORT, seed=s, network=SMALL)) for s in (0, 1)
     ]
-    train_all(plan(batch_size=4), alone)
+    train_all(plan(batch_size=4, team_reward="mean"), alone)
     assert [len(training.readings) for training in alone] == [4, 4]
 
 

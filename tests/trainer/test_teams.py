@@ -173,12 +173,6 @@ def test_wrong_line_ups_are_refused_before_training():
         trainer(Crowd, collect="overlap", team_reward="sum").train(made("vdn"), learning_mask=[1, 1, 1])
 
 
-@pytest.mark.parametrize("algo", ["vdn", "vdac"])
-def test_different_rewards_without_a_team_reward_are_refused(algo):
-    with pytest.raises(AgentError, match=r"learn from one reward, and theirs differ in environment \d: .*team_reward="):
-        trainer(Crowd, steps_per_train=200).train(made(algo), learning_mask=[1, 1, 1])
-
-
 def test_a_team_with_one_reward_may_not_be_in_several_teams_of_rewards():
     rewards = {"one": ["red_0", "red_1"], "other": ["blue"]}
     with pytest.raises(

@@ -11,7 +11,7 @@ from marltrain.addresses import copy, flags, numbers, outcomes, record_at, whole
 from marltrain.compiling import compiled
 from marltrain.policies.compiled.replay_kernel import MOST_CELLS, below, read
 from marltrain.policies.memory.choice import SCAN_BELOW
-from marltrain.policies.memory.team_reader import SAME
+from marltrain.policies.memory.one_reward import SAME
 
 _ONE = (
     "reading",  # address of a READING, whose cells are those of the players [N, B]

@@ -13,13 +13,13 @@ from marltrain.errors import AgentError, SaveError
 from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.batch import Needs, TeamBatch, TeamRows
 from marltrain.policies.memory.choice import SCAN_BELOW
+from marltrain.policies.memory.one_reward import compare
 from marltrain.policies.memory.other_players import OtherPlayers
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
+from marltrain.remedies import unequal_rewards
 from marltrain.state import State
 
-SAME = 1e-5
-"""Largest difference between equal rewards, as a share of their size."""
 CHECKED = 4096
 """Batch steps of a restored memory that are checked at once."""
 
@@ -170,21 +170,14 @@ class TeamReader(Reader):
         rewards = np.concatenate([part.reward.reshape(-1, len(envs)) for part in rows])
         high, told = self._one_reward(rewards, in_time, envs)
         if told:
-            raise AgentError(
-                f"the players of a team learn from one reward, and {told}. If they cooperate, give the trainer "
-                'team_reward="mean" or "sum". Rivals are in teams of their own: make_agents(teams="prefix"), or '
-                'teams={"name": [players]}, and the same teams as team_reward='
-            )
+            raise AgentError(f"the players of a team learn from one reward, and {told}. {unequal_rewards()}")
         return np.where(in_time.any(0), high, 0.0).astype(np.float32)
 
     def _one_reward(self, rewards: Array, in_time: Array, envs: Array) -> tuple[Array, str]:
         """Return the largest of the rewards [N, B] of the players in time, and where they differ in words, or ""."""
-        low = np.where(in_time, rewards, np.inf).min(0)
-        high = np.where(in_time, rewards, -np.inf).max(0)
-        differs = high - low > SAME * np.maximum(1.0, np.abs(high))
-        if not np.count_nonzero(differs):
+        high, b = compare(rewards, in_time)
+        if b is None:
             return high, ""
-        b = int(differs.argmax())
         names = [name for part in self.parts for name in part.names]
         told = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
         return high, f"theirs differ in environment {envs[b]}: {', '.join(told)}"

@@ -19,6 +19,7 @@ from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.counters import DROPPED
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
+from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.seats import LearnerSeats
 
 RESAMPLES = 2_000
@@ -154,6 +155,7 @@ class Evaluation:
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
         log: EpisodeLog | None = None,
+        equal_rewards: EqualRewards | None = None,
     ) -> TestResult:
         """Play exactly `episodes` episodes: episode j runs in environment j mod E, as episode j // E there.
 
@@ -164,6 +166,7 @@ class Evaluation:
         on_faults: called with faults of environments; an episode dropped because of one does not count and is replayed.
         given_up: called before every step; if it returns True, TestInterrupted is raised.
         log: gets the seeds and actions of the finished episodes.
+        equal_rewards: checks the rewards of teams in every step, and raises AgentError.
         """
         envs, spec = self.envs, self.envs.spec
         actors = Actors(spec, learners, envs.num_envs, "test")
@@ -181,11 +184,15 @@ class Evaluation:
             actors.decide(step)
             if log is not None:
                 log.add(actors.actions)
+            if equal_rewards is not None:
+                equal_rewards.decided(step)
             envs.send(actors.actions)
             step = envs.recv()
             steps += tally.playing
             if envs.faults:
                 tally.drop(cut_by(envs.faults))
+            if equal_rewards is not None:
+                equal_rewards.check(step, tally.lengths == DROPPED)
             if log is not None:
                 log.follow(step, tally.number, (tally.lengths != DROPPED) & (tally.number < episodes))
             if tally.add(step, envs.recorded) and rotate:

@@ -12,6 +12,7 @@ from marltrain.envs.population import PopulationVectorEnv
 from marltrain.layout import Array
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
+from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestInterrupted, TestResult
 from marltrain.trainer.seats import LearnerSeats
 
@@ -35,8 +36,12 @@ class PopulationEvaluation(Evaluation):
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
         log: EpisodeLog | None = None,
+        equal_rewards: EqualRewards | None = None,
     ) -> TestResult:
-        """See `Evaluation.play`; counts and limits are those of one copy. Agents keep their seats; there is no log."""
+        """See `Evaluation.play`; counts and limits are those of one copy.
+
+        Agents keep their seats. There is no log, and there are no teams, whose rewards would be checked.
+        """
         envs = self.envs
         actors = Actors(envs.spec, learners, envs.num_envs, "test")
         step = envs.reset(self.seed)

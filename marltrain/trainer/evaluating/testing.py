@@ -7,6 +7,7 @@ from functools import partial
 
 from marltrain.envs.python.probe import closed
 from marltrain.trainer.by_player import Agents, in_seats
+from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestInterrupted, TestResult
 from marltrain.trainer.evaluating.selection import Selected
 from marltrain.trainer.run import Run
@@ -53,6 +54,7 @@ def play_test(run: Run) -> bool:
         result = context.evaluation.play(
             context.line_up.learners, episodes, rotate=context.rotate, on_step=on_step,
             on_faults=partial(run.note_faults, role="test"), given_up=lambda: run.interrupts.asked,
+            equal_rewards=_equal_rewards(run),
         )  # fmt: skip
     except TestInterrupted:
         return False
@@ -71,6 +73,19 @@ def play_test(run: Run) -> bool:
     if saved is not None:
         run.events.tell("on_checkpoint", path=saved)
     return True
+
+
+def _equal_rewards(run: Run) -> EqualRewards | None:
+    """Return the check of teams' rewards, until the first update: updates check the rewards that they read.
+
+    A run that continues an earlier call may have another environment; one that is resumed has the same.
+    """
+    resumed = run.context.earlier is None and run.counters.updates
+    if run.updates.made or resumed:
+        return None
+    learning = run.masks.effective[0]
+    check = EqualRewards(run.context.envs.spec, run.context.seating.updated, run.team_rewards, learning)
+    return check if check.teams else None
 
 
 def _record(run: Run, selected: Selected, result: TestResult) -> None:

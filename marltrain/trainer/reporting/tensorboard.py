@@ -103,18 +103,20 @@ class EventReader:
 class TensorBoard(ScalarLogger):
     """Writes the scalars of a run into event files.
 
-    every: see `ScalarLogger`.
+    every: see `ScalarLogger`.  path: the file, None before training starts.
     """
 
     def __init__(self, folder: str | Path, *, every: float = 1.0) -> None:
         """Take the folder; the file is created when training starts."""
         super().__init__(every=every)
         self.folder = Path(folder)
+        self.path: Path | None = None
         self._file: EventFile | None = None
 
     def open(self, moment: Moment) -> None:
         """Create the file; points of older files after this env step become obsolete."""
         self._file = EventFile(self.folder)
+        self.path = self._file.path
         if moment.env_steps:
             self._file.resume(moment.env_steps + 1)
 

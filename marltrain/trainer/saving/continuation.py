@@ -24,6 +24,9 @@ def check_finished(run: Run | None, whose: str) -> Run:
         raise ConfigError(f"go_on: {whose} has not trained yet, so there is no run to continue: leave go_on out")
     if not run.finished:
         raise ConfigError(f"go_on: {whose} is training: continue its run when its call of train has returned")
+    if run.context.folder is not None and run.context.folder.given_back:
+        raise ConfigError(f"go_on: the run of {whose} failed before its first update, and its files are removed: leave "
+                          "go_on out")  # fmt: skip
     if run.continued:
         raise ConfigError(f"go_on: another trainer has continued the run of {whose}: give go_on= that trainer")
     return run

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from marltrain.errors import ConfigError, SaveError, shown, warn
 from marltrain.files import path_of
+from marltrain.trainer.saving.given_back import emptied
 from marltrain.trainer.saving.places import check_folder
 
 fcntl: ModuleType | None
@@ -39,19 +40,26 @@ class RunFolder:
     """A folder that is locked for one run, until `release` or any end of the process.
 
     path: the folder, absolute.
+    own: names of the run's files, beside those that any run makes: `release` gives the folder back, if it was empty
+        before and holds nothing else. None: the folder stays.
+    given_back: whether `release` has given the folder back.
     """
 
-    def __init__(self, path: Path, *, known: bool = True) -> None:
+    def __init__(self, path: Path, *, known: bool = True, made: bool = False) -> None:
         """Lock an existing folder; raises InUseError, naming host and process, if another run has locked it.
 
         known: use the folder even if it has a lock file and the file system cannot check the lock.
+        made: the run has made the folder, which is removed when it is given back.
         """
-        self.path = path
+        self.path, self._made = path, made
+        self.own: frozenset[str] | None = None
+        self.given_back = False
         self._lock = path / LOCK
         self._file: int | None = self._locked(known)
         self._told = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
         os.ftruncate(self._file, 0)
         os.write(self._file, self._told.encode())
+        self._was_empty = made or self._is_empty()
         _HELD.add(self)
 
     def whole(self) -> Path:
@@ -62,13 +70,31 @@ class RunFolder:
         return self.path
 
     def release(self) -> None:
-        """Unlock the folder and remove the lock file; further calls have no effect."""
+        """Unlock the folder and remove the lock file; further calls have no effect.
+
+        A folder that is given back (see `own`) is removed, or left empty if the run has not made it.
+        """
         if self._file is None:
             return
         with suppress(OSError):  # a remaining file does not block other runs
             if self._holder() == self._told:
+                self._give_back()
                 self._lock.unlink()
+                if self.given_back and self._made:
+                    self.path.rmdir()
         self._forget()
+
+    def _give_back(self) -> None:
+        """Remove the run's files, if they are all that is in a folder to give back."""
+        if self.own is not None and self._was_empty:
+            with suppress(OSError):  # files remain, and so does the folder
+                self.given_back = emptied(self.path, self.own, but=LOCK)
+
+    def _is_empty(self) -> bool:
+        """Return whether the folder holds the lock file alone."""
+        with suppress(OSError):  # a folder that cannot be listed
+            return [found.name for found in self.path.iterdir()] == [LOCK]
+        return False
 
     def _forget(self) -> None:
         """Close the lock file; the lock ends when the last copy of the descriptor is closed."""
@@ -159,18 +185,30 @@ def new_folder(wanted: Path, *, fresh: bool = False) -> RunFolder:
     """
     for number in range(1, MOST):
         path = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        made = _make(path)
-        if not made and (fresh or (_holds_run(path) and not (path / LOCK).exists())):
-            continue
         try:
-            folder = _lock(path, known=False)
+            folder = _new(path, fresh)
         except InUseError as error:
             warn(f"{error}: the new run gets another folder")
             continue
-        if not _holds_run(path):
+        if folder is not None and not _holds_run(path):
             return _checked(folder)
-        folder.release()
+        if folder is not None:
+            folder.release()
     raise ConfigError(f"{wanted} and {MOST - 1} folders like it already hold runs: give another run_dir")
+
+
+def _new(path: Path, fresh: bool) -> RunFolder | None:
+    """Create and lock a folder, or lock an existing one; return None for one that cannot be used (see `new_folder`)."""
+    tries = 0
+    while True:
+        made, tries = _make(path), tries + 1
+        if not made and (fresh or (_holds_run(path) and not (path / LOCK).exists())):
+            return None
+        try:
+            return _lock(path, known=False, made=made)
+        except ConfigError as error:
+            if tries == MOST or not isinstance(error.__cause__, FileNotFoundError):
+                raise  # else another run has just given the folder back: create it again
 
 
 def existing_folder(path: Path) -> RunFolder:
@@ -185,6 +223,8 @@ def _make(path: Path) -> bool:
     except FileExistsError:
         if path.is_dir():
             return False
+        if not os.path.lexists(path):  # another run has just given it back
+            return _make(path)
         raise ConfigError(f"run_dir {str(path)!r} is a file: give a folder, or one to make") from None
     except OSError as error:
         raise ConfigError(f"run_dir {str(path)!r} cannot be made: {error.strerror}") from error
@@ -205,8 +245,8 @@ def _holds_run(path: Path) -> bool:
     return (path / "config.json").exists()
 
 
-def _lock(path: Path, *, known: bool = True) -> RunFolder:
+def _lock(path: Path, *, known: bool = True, made: bool = False) -> RunFolder:
     try:
-        return RunFolder(path, known=known)
+        return RunFolder(path, known=known, made=made)
     except OSError as error:
         raise ConfigError(f"run_dir {str(path)!r} cannot be written to: {error.strerror}") from error

@@ -17,6 +17,7 @@ class Updates:
 
     It owns `updates` and `gradient_steps` of the counters.
     base: gradient passes of the agents that do not belong to this run.
+    made: whether this call of `train` has made an update.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Updates:
         most: int | None,
     ) -> None:
         """Take the schedulers of all learners; most: budget of updates, None for no limit."""
-        self.schedulers, self._most = schedulers, most
+        self.schedulers, self._most, self.made = schedulers, most, False
         self._counters, self._history, self._events = counters, history, events
         self.base = self._gradient_steps() - counters.gradient_steps
 
@@ -104,6 +105,7 @@ class Updates:
 
     def _finished(self, metrics: Metrics, rounds: int) -> None:
         """Refresh the counters and call `on_update_end`."""
+        self.made = True
         self._counters.updates = max(scheduler.updates for scheduler in self.schedulers)
         self._counters.gradient_steps = self._gradient_steps() - self.base
         self._events.tell("on_update_end", metrics=metrics, rounds=rounds)
