@@ -12,6 +12,8 @@ from gymnasium import spaces
 from marltrain.errors import SpecError
 from marltrain.layout import LARGEST, Array, Space, size_of
 
+_FARTHEST = np.iinfo(np.int64).max
+
 
 def without_mask(space: Space) -> tuple[Space, bool]:
     """Return the observation space without "action_mask", and whether there was a mask.
@@ -42,6 +44,27 @@ def check_actions(space: Space) -> None:
             f"action space {space} has {size:,} choices or numbers; at most {LARGEST:,} can be handled. Split it into "
             "several small choices (MultiDiscrete), or use a Box"
         )
+
+
+def as_choices(space: Space) -> Space:
+    """Return the MultiDiscrete space in which agents act for MultiBinary actions and a Box of integers.
+
+    It has the same shape: one choice for each value of an entry, from its lowest value on. Other spaces are returned
+    unchanged. Raises SpecError for an entry with more than LARGEST values.
+    """
+    if isinstance(space, spaces.MultiBinary):
+        return spaces.MultiDiscrete(np.full(space.shape, 2))
+    if not isinstance(space, spaces.Box) or space.dtype.kind not in "biu" or not space.low.size:
+        return space
+    low, high = space.low.astype(object), space.high.astype(object)  # integers without bounds
+    sizes = np.asarray(high - low + 1, object)
+    if sizes.max() > LARGEST or high.max() > _FARTHEST:
+        raise SpecError(
+            f"action space {space} has an entry of {int(sizes.max()):,} values, up to {int(high.max()):,}; at most "
+            f"{LARGEST:,} can be handled. Narrow its bounds to the values that differ, or give a Box of floats and "
+            "round them"
+        )
+    return spaces.MultiDiscrete(sizes.astype(np.int64), start=low.astype(np.int64))
 
 
 def action_bounds(space: spaces.Box) -> tuple[Array, Array]:

@@ -29,11 +29,12 @@ BY_ENV = frozenset({"state", "final_state", "ended", "episode"})
 
 @dataclass(frozen=True, eq=False)
 class PlayerSpec:
-    """One player: its name and its spaces, as the environment declares them.
+    """One player: its name and its spaces.
 
     layout: the arrays of its observations (without "action_mask").
     masked: whether the environment provides a mask of legal actions.
     key: the environment's own name of the player, where it is no text, such as 0; None: `name`.
+    declared: the action space as the environment declares it, if agents act in the MultiDiscrete space of its choices.
     """
 
     name: str
@@ -42,6 +43,7 @@ class PlayerSpec:
     layout: Layout
     masked: bool = False
     key: Any = None
+    declared: Space | None = None
 
     @cached_property
     def kind(self) -> str:
@@ -83,7 +85,14 @@ class Group:
 
 
 def check_action_space(space: Space, player: str) -> None:
-    """Raise SpecError unless the space is Discrete, MultiDiscrete or a floating Box, neither empty nor too large."""
+    """Raise SpecError unless the space is Discrete, MultiDiscrete or a floating Box, neither empty nor too large.
+
+    MultiBinary spaces and Boxes of integers are MultiDiscrete spaces here: see `as_choices`.
+    """
+    try:
+        check_actions(space)
+    except SpecError as error:
+        raise SpecError(f"player {player!r}: {error}") from None
     floating = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         raise SpecError(
@@ -93,11 +102,10 @@ def check_action_space(space: Space, player: str) -> None:
             "one entry for each player"
         )
     if not floating and not isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        raise SpecError(f"player {player!r}: action space {space} is not one of Discrete, MultiDiscrete, Box of floats")
-    try:
-        check_actions(space)
-    except SpecError as error:
-        raise SpecError(f"player {player!r}: {error}") from None
+        raise SpecError(
+            f"player {player!r}: action space {space} is not one of Discrete, MultiDiscrete, MultiBinary and Box of "
+            "numbers. Wrap the environment to take one of them, by a gymnasium.ActionWrapper"
+        )
 
 
 @dataclass(frozen=True, eq=False)

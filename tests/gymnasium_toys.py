@@ -1,5 +1,7 @@
 """Small single-player environments (Gymnasium)."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -84,3 +86,26 @@ class BitFlipping(gymnasium.Env):
             "achieved_goal": self.state.copy(),
             "desired_goal": self.goal.copy(),
         }
+
+
+class Whole(gymnasium.Env):
+    """Takes actions of any space, and pays the sum of their numbers; an episode is cut off after 4 steps.
+
+    given: the actions, each of which must be in the space.
+    """
+
+    def __init__(self, space: Any = None) -> None:
+        self.observation_space = spaces.Box(0, 9, (1,), np.float32)
+        self.action_space = spaces.MultiBinary(3) if space is None else space
+        self.given: list[Any] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.given.append(action)
+        self.t += 1
+        return np.full(1, self.t, np.float32), float(np.sum(action)), False, self.t == 4, {}

@@ -7,7 +7,15 @@ import pytest
 from gymnasium import spaces
 
 from marltrain.errors import SpecError
-from marltrain.spaces import action_bounds, check_actions, describe_space, space_from, split_mask, without_mask
+from marltrain.spaces import (
+    action_bounds,
+    as_choices,
+    check_actions,
+    describe_space,
+    space_from,
+    split_mask,
+    without_mask,
+)
 from tests.test_layout import ALL
 
 
@@ -61,3 +69,13 @@ def test_masks_leave_the_observation():
 def test_actions_without_any_choice_are_refused():
     with pytest.raises(SpecError, match=r"action space Box\(.*\) is empty: there is nothing to do"):
         check_actions(spaces.Box(0, 1, (2, 0), np.float32))
+
+
+def test_choices_of_bits_and_integers_begin_at_their_lowest_values():
+    assert as_choices(spaces.MultiBinary([2, 3])) == spaces.MultiDiscrete(np.full((2, 3), 2))
+    box = spaces.Box(np.array([-2, 0]), np.array([2, 1]), dtype=np.int8)
+    assert as_choices(box) == spaces.MultiDiscrete([5, 2], start=[-2, 0])
+    for space in (spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(0, 1, (2,)), spaces.Text(2)):
+        assert as_choices(space) is space
+    with pytest.raises(SpecError, match="up to 18,446,744,073,709,551,615"):
+        as_choices(spaces.Box(2**64 - 2, 2**64 - 1, (1,), np.uint64))

@@ -17,7 +17,7 @@ from marltrain.policies.agents.spaces import action_dtype, action_shape
 from marltrain.policies.demonstration_chains import check_chain, equal, in_space
 from marltrain.policies.demonstration_files import Saved, read_demonstrations, write_demonstrations
 from marltrain.policies.minari_episodes import DecidedRows, remove_dataset, rows_of_dataset, write_dataset
-from marltrain.spaces import action_bounds, describe_space, space_from, split_mask, without_mask
+from marltrain.spaces import action_bounds, as_choices, describe_space, space_from, split_mask, without_mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,6 +107,7 @@ class Demonstrations:
         observation, next_observation: in the structure of the space: an array [N, ...], or a mapping or tuple of such
         arrays. The "action_mask" of a mapping is the default of `legal`.
         action: [N, ...] in the environment's units.  legal: [N, A] truth values.
+        action_space: MultiBinary and a Box of integers become the MultiDiscrete space of their choices.
         ends: [N] truth values, see the class; None: the decisions are one episode.
         reward, terminated: [N] numbers and truth values, see the class.
         """
@@ -114,6 +115,7 @@ class Demonstrations:
         legal = mask if legal is None else legal
         layout = Layout(space, frame_stack)
         following = None if next_observation is None else split_mask(next_observation)[0]
+        action_space = as_choices(action_space)
         chosen = _indexed(action_space, action)
         last = np.arange(len(chosen)) == len(chosen) - 1
         return cls(
@@ -338,7 +340,7 @@ def _indexed(space: Space, action: Any) -> Array:
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
         raise AgentError(f"demonstrations: action space {space} is not one of Discrete, MultiDiscrete, Box")
     actions = np.asarray(action)
-    allowed = "iuf" if isinstance(space, spaces.Box) else "iu"
+    allowed = "iuf" if isinstance(space, spaces.Box) else "biu" if isinstance(space, spaces.MultiDiscrete) else "iu"
     if actions.ndim == 0 or actions.shape[1:] != (space.shape or ()) or actions.dtype.kind not in allowed:
         raise AgentError(
             f"demonstrations: action must hold an action of {space} for each decision, got {actions.dtype} of shape "

@@ -37,7 +37,7 @@ class Port:
         parts = self.player.observation_space.spaces if masked else {}  # type: ignore[attr-defined]
         self._nested = parts.get("observation") is inner
         self._masks = MaskReader(self.player)
-        self._act = _decoder(self.player.action_space)
+        self._act = _decoder(self.player.action_space, self.player.declared)
 
     def write(self, observation: Any, info: Any, out: Step, e: int) -> bool:
         """Write the player's observation and legal actions into column `e`; without a mask, all actions are legal.
@@ -92,14 +92,17 @@ class Port:
         return self._act(actions[self.group][self.row, e])
 
 
-def _decoder(space: Space) -> Callable[[Any], Any]:
-    """Return a function that converts an entry of an action array to an action of the space: a copy, not a view."""
+def _decoder(space: Space, declared: Space | None) -> Callable[[Any], Any]:
+    """Return a function that converts an entry of an action array to an action of the space: a copy, not a view.
+
+    declared: the space as the environment declares it, see `PlayerSpec`.
+    """
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (lambda value: int(value) + start) if start else int
     if isinstance(space, spaces.MultiDiscrete):
-        first, dtype, shape = space.start, space.dtype, space.shape
-        return lambda value: (value.reshape(shape) + first).astype(dtype)
+        first, dtype, shape = space.start, (declared or space).dtype, space.shape
+        return lambda value: np.asarray(value.reshape(shape) + first, dtype)
     box_shape, box_dtype = tuple(space.shape or ()), np.dtype(space.dtype)
     return lambda value: value.reshape(box_shape).astype(box_dtype)
 
@@ -144,9 +147,10 @@ class Adapter(ABC):
         if space is self._action_spaces[p]:
             return
         player = self.spec.players[p]
-        if space != player.action_space:
+        first = player.declared or player.action_space
+        if space != first:
             raise EnvError(
-                f"player {player.name!r}: its action space is {space}, and was {player.action_space} when the first "
+                f"player {player.name!r}: its action space is {space}, and was {first} when the first "
                 "object was reset: an action space must not change. Use the largest one, and masks of legal moves"
             )
         self._action_spaces[p] = space

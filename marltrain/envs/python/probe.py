@@ -18,7 +18,7 @@ from marltrain.envs.python.turns import TurnAdapter
 from marltrain.envs.registry import Source, api_of, resolve
 from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, error_text, text_of, warn
 from marltrain.layout import Layout
-from marltrain.spaces import without_mask
+from marltrain.spaces import as_choices, without_mask
 from marltrain.spec import EnvSpec, PlayerSpec
 
 _ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
@@ -109,11 +109,11 @@ def _describe(
     for key, observation_space, action_space in declared:
         player = text_name(key)
         try:
-            layout = Layout(without_mask(observation_space)[0], frames_of(env))
+            layout, actions = Layout(without_mask(observation_space)[0], frames_of(env)), as_choices(action_space)
         except SpecError as error:
             raise SpecError(f"player {player!r}: {error}") from error
-        own = None if isinstance(key, str) else key
-        players.append(PlayerSpec(player, observation_space, action_space, layout, key=own))
+        own, whole = None if isinstance(key, str) else key, None if actions is action_space else action_space
+        players.append(PlayerSpec(player, observation_space, actions, layout, key=own, declared=whole))
     if not players:
         raise SpecError(f"{name}: possible_agents is empty: the environment needs a player")
     return EnvSpec.of(

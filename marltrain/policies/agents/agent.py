@@ -19,7 +19,7 @@ from marltrain.policies.batch import Acted, AgentState, Experience
 from marltrain.policies.identity import observed_by
 from marltrain.policies.learner.learner import Learner
 from marltrain.random import child_seed
-from marltrain.spaces import describe_space, without_mask
+from marltrain.spaces import as_choices, describe_space, without_mask
 from marltrain.spec import PlayerSpec
 
 
@@ -135,9 +135,9 @@ class Agent(RngMixin):
     def _checked(self, space: Space, chosen: Any, rows: int) -> Array:
         """Return the actions of `act` as an array [rows, ...]; raises AgentError unless there is one action per row."""
         actions = np.asarray(chosen)
-        fitting = isinstance(space, spaces.Box) or np.issubdtype(actions.dtype, np.integer)
+        kinds = "iuf" if isinstance(space, spaces.Box) else "biu" if isinstance(space, spaces.MultiDiscrete) else "iu"
         shape = (rows, *action_shape(space))
-        if actions.shape not in (shape, (rows, *(space.shape or ()))) or not fitting or actions.dtype.kind not in "iuf":
+        if actions.shape not in (shape, (rows, *(space.shape or ()))) or actions.dtype.kind not in kinds:
             raise AgentError(
                 f"{type(self).__name__}.act returned {actions.dtype} of shape {actions.shape} for {rows} observations, "
                 f"expected one action of {space} a row, shape {(rows, *(space.shape or ()))}"
@@ -163,7 +163,8 @@ class Agent(RngMixin):
 
     def _set_spaces(self, observation_space: Space | None, action_space: Space | None, frame_stack: int = 1) -> None:
         """Set the agent's own spaces and their layout; None for spaces that are not known before it takes a seat."""
-        self.observation_space, self.action_space = observation_space, action_space
+        self.observation_space = observation_space
+        self.action_space = None if action_space is None else as_choices(action_space)
         if observation_space is not None:
             self.layout = Layout(without_mask(observation_space)[0], frame_stack)
 

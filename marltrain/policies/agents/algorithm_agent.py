@@ -98,7 +98,8 @@ class LearningAgent(Remembering, Agent):
         )
         validate(place, name)
         self._set_spaces(observation_space, action_space, place.frame_stack)
-        layout = layout_for(self._seated()[0], self.identity)
+        own_layout, action_space = self._seated()
+        layout = layout_for(own_layout, self.identity)
         check_actions(action_space)
         self.masked = without_mask(observation_space)[1]
         self.seed = chosen_seed(seed, name)
