@@ -22,6 +22,7 @@ import pettingzoo
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from marltrain.envs.gymnasium_names import PREFIX, of_known_module, registered, split_module, suggestion, with_module
 from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.objects import game_object
@@ -148,6 +149,8 @@ def imports_only_known(name: str) -> bool:
     """
     if _missing_collection(name):  # building it is an error that names the package
         return True
+    if split_module(name)[0] is not None:
+        return of_known_module(name)
     if name not in list_environments():
         return False
     if not name.startswith("gymnasium/"):
@@ -213,18 +216,20 @@ _NAMESPACES: dict[str, Callable[[], list[str]]] = {
 
 def _from_name(name: str, arguments: dict[str, Any]) -> Source:
     namespace = name.split("/", 1)[0]
-    if namespace == "gymnasium" and ":" in name:
-        _import(name.split("/", 1)[1].split(":", 1)[0], name)  # as in Gymnasium: the import registers environments
-        name = f"gymnasium/{name.split(':', 1)[1]}"
+    module, plain = split_module(name)
+    if module is not None:
+        _import(module, name)  # as in Gymnasium: the import registers environments
     if _missing_collection(name):
         text = f"env: {name!r} needs mpe2, which is not installed: {install('mpe')}."
         raise ConfigError(text + _shipped_as(name))
-    if namespace not in _NAMESPACES or name not in _NAMESPACES[namespace]():
+    if namespace not in _NAMESPACES or plain not in _NAMESPACES[namespace]():
         raise _unknown(name)
     if namespace == "marltrain":
         game = find(name.split("/", 1)[1])
         return _from_callable(name, game, game, arguments)
-    return _from_gymnasium(name, arguments) if namespace == "gymnasium" else _from_pettingzoo(name, arguments)
+    if namespace == "gymnasium":
+        return _from_gymnasium(plain, with_module(plain, module), arguments)
+    return _from_pettingzoo(name, arguments)
 
 
 def _missing_collection(name: str) -> bool:
@@ -235,7 +240,8 @@ def _missing_collection(name: str) -> bool:
 
 def _unknown(name: str) -> ConfigError:
     known = list_environments()
-    hint, listing = _shipped_as(name) or did_you_mean(name, known), written("mt.list_environments()", "marltrain envs")
+    hint = _shipped_as(name) or did_you_mean(name, known) or suggestion(name)
+    listing = written("mt.list_environments()", "marltrain envs")
     return ConfigError(
         f"env: unknown environment {shown(name)}.{hint} `{listing}` lists all {len(known)}; "
         'your own are named "module:attribute".'
@@ -248,14 +254,17 @@ def _shipped_as(name: str) -> str:
     A game's own name suffices: "simple_spread_v3" is "marltrain/simple_spread_v3", "CartPole-v1" two environments.
     """
     if _FORAGING.search(name):
-        return " Level-based foraging is shipped: 'marltrain/foraging_v3'."
+        return f" Level-based foraging is shipped: 'marltrain/foraging_v3'.{suggestion(name)}"
+    if known := registered(name):
+        return known
     last = name.rsplit("/", 1)[-1].rsplit(":", 1)[-1]
     same = [one for one in list_environments() if last and one.rsplit("/", 1)[-1] == last and one != name]
     return f" Did you mean {' or '.join(map(repr, same))}?" if same else ""
 
 
-def _from_gymnasium(name: str, arguments: dict[str, Any]) -> Source:
-    spec = gymnasium.spec(name.split("/", 1)[1])
+def _from_gymnasium(plain: str, name: str, arguments: dict[str, Any]) -> Source:
+    """Return the Source of a registered environment; plain: its name without the module that registers it."""
+    spec = gymnasium.spec(plain.removeprefix(PREFIX))
     entry = spec.entry_point
     try:
         with _quiet():
