@@ -36,7 +36,7 @@ _GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
 """Arguments of `gymnasium.make`, not of the environment."""
 _FORAGING = re.compile(r"(?i)\blb-?foraging|\bforaging\b|level[-_]based[-_]foraging")
 """Names of level-based foraging in other packages, such as lbforaging:Foraging-8x8-2p-1f-v3."""
-_IMPURE = re.compile(r"knights_archers_zombies_v\d+")
+_IMPURE = re.compile(r"knights_archers_zombies_v\d+|Foraging-.*")
 """Games for which a used object, reset with the same seed, gives another episode than a fresh object."""
 _BEYOND_BOUNDS = re.compile(r"LunarLander(Continuous)?-v\d+")
 """Environments of Gymnasium whose observations leave the bounds of their space, such as a lander that flies high."""
@@ -272,7 +272,8 @@ def _from_gymnasium(plain: str, name: str, arguments: dict[str, Any]) -> Source:
     except (ImportError, gymnasium.error.Error) as error:
         raise ConfigError(f"env: {name!r} cannot be imported: {error}. {_remedy(name, error)}") from error
     _check_arguments(name, creator, arguments, also=_GYMNASIUM_MAKES)
-    return Source(name, functools.partial(_played, functools.partial(_make_gymnasium, spec)), arguments)
+    build = functools.partial(_played, functools.partial(_make_gymnasium, spec))
+    return Source(name, build, arguments, rebuild=_IMPURE.fullmatch(spec.id) is not None)
 
 
 def _make_gymnasium(spec: gymnasium.envs.registration.EnvSpec, **arguments: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,17 @@ from marltrain.envs.python.contract import Contract
 from marltrain.envs.python.probe import adapter_of, probe
 from marltrain.envs.registry import Source, resolve
 from marltrain.errors import EnvError, MarlTrainError, error_text, printable
-from marltrain.layout import Array, arrays_of
+from marltrain.layout import Array
 from marltrain.random import child_seed, generator
-from marltrain.spec import MOST_STATE, EnvSpec, Step, empty_actions
+from marltrain.spec import BY_ENV, MOST_STATE, EnvSpec, Step, empty_actions
 
 LONGEST = 1000
 """Env steps after which a checked episode is stopped."""
+MOST_STEPS = 10_000
+"""Env steps after which no more episodes are compared."""
+Frame = dict[str, tuple[int, ...]]
+"""Hashes of the rows of a Step's arrays, by the array's name."""
+_NOT_COMPARED = frozenset({"episode", "final_legal"})
 
 
 @dataclass
@@ -57,14 +62,23 @@ class Report:
 
 
 def check_env(
-    env: Any, env_args: Mapping[str, Any] | None = None, *, episodes: int = 3, seed: int = 0, strict: bool = True
+    env: Any,
+    env_args: Mapping[str, Any] | None = None,
+    *,
+    episodes: int = 3,
+    resets: int = 60,
+    seed: int = 0,
+    strict: bool = True,
 ) -> Report:
     """Play random episodes and report all violations of the contract.
 
     Checks spaces, shapes, dtypes, NaN, rewards of players after their end, players that return, and legal actions. Also
     checks that resets are pure and steps deterministic: compares all arrays of all steps of whole episodes.
 
-    env, env_args: see `resolve`.  strict: whether to raise EnvError if there are problems.
+    env, env_args: see `resolve`.  episodes: number of those whose values are checked one by one.
+    resets: number of resets of a used object, whose episodes are compared with those of fresh objects. The comparison
+      ends earlier after MOST_STEPS env steps.
+    strict: whether to raise EnvError if there are problems.
     """
     check_flags("check_env", strict=strict)
     source = resolve(env, env_args)
@@ -75,7 +89,7 @@ def check_env(
         _note_of_state(spec, findings)
         _play_watched(source, spec, report, findings, episodes, seed)
         if not report.problems:
-            _compare(source, spec, report, seed)
+            _compare(source, spec, report, resets, seed)
     except MarlTrainError as error:
         findings.problem(str(error))
     if strict and report.problems:
@@ -106,35 +120,88 @@ def _play_watched(source: Source, spec: EnvSpec, report: Report, findings: Findi
     player.adapter.close()
 
 
-def _compare(source: Source, spec: EnvSpec, report: Report, seed: int) -> None:
-    """Play the same seed in two fresh objects and in a used object, and compare the episodes."""
-    first, second = child_seed(seed, "check", 0), child_seed(seed, "check", 1)
-    fresh = _Player(source, spec)
-    reference = fresh.play(second, seed)
-    again = _Player(source, spec)
-    repeated = again.play(second, seed)
-    used = _Player(source, spec)
-    before = used.play(first, seed)
-    after = used.play(second, seed)
-    for player in (fresh, again, used):
+def _compare(source: Source, spec: EnvSpec, report: Report, resets: int, seed: int) -> None:
+    """Play episodes in fresh objects and the same ones in a used object, and compare them."""
+    compared = _Compared(source, spec, seed)
+    try:
+        if difference := compared.of_fresh_objects(1):
+            report.deterministic = report.pure = False
+            if spec.reproducible:
+                report.problems.append(_RANDOM.format(difference))
+            return
+        if not _difference(spec, compared.reference(0), compared.reference(1)):
+            report.notes.append("two different seeds gave the same episode: the environment seems to use no randomness")
+        rebuilt = source.rebuild or not compared.used.adapter.pure_reset
+        for number in range(1, 2 if rebuilt else 1 + resets):
+            if difference := compared.of_used_object(number):
+                report.pure = False
+                if again := compared.of_fresh_objects(number):
+                    report.deterministic = False
+                    report.problems.append(_RANDOM.format(again))
+                    return
+                place = "" if number == 1 else f" of the episode after {number} others"
+                text = f"a used object's episode differs from a fresh one's with the same seed: {difference}{place}"
+                if rebuilt:
+                    report.notes.append(f"{text}; it is rebuilt for every episode")
+                else:
+                    report.problems.append(f"{text}. {_PURE}")
+                return
+            if compared.steps > MOST_STEPS:
+                return
+    finally:
+        compared.close()
+
+
+_RANDOM = (
+    "two fresh objects with equal seeds and actions differ: {}. Draw every random number from a generator that "
+    'reset(seed) makes, or set metadata["reproducible"] = False'
+)
+_PURE = 'Correct reset, or set metadata["pure_reset"] = False to have it rebuilt'
+
+
+class _Compared:
+    """Episodes of fresh objects, and of one object that plays them all, one after another.
+
+    used: that object, which has played episode 0.  steps: env steps of all objects so far.
+    """
+
+    def __init__(self, source: Source, spec: EnvSpec, seed: int) -> None:
+        self._source, self._spec, self._seed = source, spec, seed
+        self.steps = 0
+        self.used = _Player(source, spec)
+        self._first = self._play(self.used, 0)
+        self._reference: tuple[int, list[Frame]] = (-1, [])
+
+    def reference(self, number: int) -> list[Frame]:
+        """Return the episode of a number in a fresh object."""
+        if number == 0:
+            return self._first
+        if self._reference[0] != number:
+            self._reference = number, self._play_fresh(number)
+        return self._reference[1]
+
+    def of_fresh_objects(self, number: int) -> str:
+        """Return the difference of an episode in two fresh objects; see `_difference`."""
+        return _difference(self._spec, self.reference(number), self._play_fresh(number))
+
+    def of_used_object(self, number: int) -> str:
+        """Return the difference of an episode in a fresh object and in the used one, which plays it next."""
+        return _difference(self._spec, self.reference(number), self._play(self.used, number))
+
+    def close(self) -> None:
+        """Close the objects."""
+        self.used.adapter.close()
+
+    def _play_fresh(self, number: int) -> list[Frame]:
+        player = _Player(self._source, self._spec)
+        frames = self._play(player, number)
         player.adapter.close()
-    if difference := _difference(spec, reference, repeated):
-        report.deterministic = report.pure = False
-        if spec.reproducible:
-            report.problems.append(
-                f"two fresh objects with equal seeds and actions differ: {difference}. Draw every random number from a "
-                'generator that reset(seed) makes, or set metadata["reproducible"] = False'
-            )
-        return
-    if difference := _difference(spec, reference, after):
-        report.pure = False
-        text = f"a used object's episode differs from a fresh one's with the same seed: {difference}"
-        if source.rebuild or not used.adapter.pure_reset:
-            report.notes.append(f"{text}; it is rebuilt for every episode")
-        else:
-            report.problems.append(f'{text}. Correct reset, or set metadata["pure_reset"] = False to have it rebuilt')
-    if not _difference(spec, before, reference):
-        report.notes.append("two different seeds gave the same episode: the environment seems to use no randomness")
+        return frames
+
+    def _play(self, player: _Player, number: int) -> list[Frame]:
+        frames = player.play(child_seed(self._seed, "check", number), self._seed)
+        self.steps += len(frames)
+        return frames
 
 
 class _Player:
@@ -146,11 +213,11 @@ class _Player:
         self._spec = spec
         self._guard = Contract(spec)
 
-    def play(self, seed: int, action_seed: int) -> list[dict[str, Array]]:
-        """Play one episode; return the published arrays of all steps."""
+    def play(self, seed: int, action_seed: int) -> list[Frame]:
+        """Play one episode; return the frames of all steps."""
         spec, rng = self._spec, generator(action_seed, "check actions")
         step = Step.empty(spec, 1)
-        frames: list[dict[str, Array]] = []
+        frames: list[Frame] = []
         self._call("reset", 0, self.adapter.reset, seed, step, 0)
         frames.append(_frame(spec, step))
         while not step.ended[0] and len(frames) <= LONGEST:
@@ -194,32 +261,46 @@ def _within(space: Any, rng: np.random.Generator, shape: tuple[int, ...]) -> Arr
     return np.where(bounded, uniform, np.clip(rng.normal(size=shape), low, high)).astype(np.float32)
 
 
-def _frame(spec: EnvSpec, step: Step) -> dict[str, Array]:
-    """Return copies of a Step's arrays for each player, by name; arrays that are not valid are empty."""
-    frame = {"ended": step.ended.copy()}
-    for p, name in enumerate(spec.names):
-        g, row = spec.place[p]
-        over = step.terminated[p] | step.truncated[p]
-        for label in ("reward", "terminated", "truncated"):
-            frame[f"{label} of player {name!r}"] = getattr(step, label)[p].copy()
-        for label in ("turn", "alive"):
-            frame[f"{label} of player {name!r}"] = getattr(step, label)[g][row].copy()
-        for label, valid in (("obs", step.turn[g][row] & ~step.ended), ("final_obs", over)):
-            for i, array in enumerate(arrays_of(getattr(step, label)[g])):
-                frame[f"{label} ({i}) of player {name!r}"] = array[row].copy() if valid[0] else np.zeros(0)
-        legal = step.legal[g]
-        if legal is not None:
-            frame[f"legal of player {name!r}"] = legal[row].copy() if step.turn[g][row][0] else np.zeros(0)
-    for f in fields(step):
-        if f.name in ("state", "final_state") and getattr(step, f.name) is not None:
-            frame[f.name] = getattr(step, f.name).copy()
+def _frame(spec: EnvSpec, step: Step) -> Frame:
+    """Return the hashes of the rows of a Step's arrays, by the array's name; values that are not valid count as 0."""
+    frame: Frame = {}
+    over = step.terminated | step.truncated
+    for name, array in step.arrays().items():
+        kind, _, group = name.partition("/")
+        if kind in _NOT_COMPARED:
+            continue
+        valid = None
+        if kind in ("obs", "legal", "final_obs"):
+            g = int(group.partition("/")[0])
+            valid = over[list(spec.groups[g].players)] if kind == "final_obs" else step.turn[g] & ~step.ended
+        frame[name] = tuple(
+            hash((row + 0).tobytes()) if valid is None or valid[p].any() else 0 for p, row in enumerate(array)
+        )
     return frame
 
 
-def _difference(spec: EnvSpec, one: list[dict[str, Array]], other: list[dict[str, Array]]) -> str:
+def _difference(spec: EnvSpec, one: list[Frame], other: list[Frame]) -> str:
     """Return the first difference of two episodes in words; empty if they are equal."""
     for number, (mine, yours) in enumerate(zip(one, other, strict=False)):
-        for name, value in mine.items():
-            if not np.array_equal(value, yours[name]):
-                return f"{name} at step {number}"
+        if mine == yours:
+            continue
+        for name, rows in mine.items():
+            for row, value in enumerate(rows):
+                if value != yours[name][row]:
+                    return f"{_words(spec, name, row, list(mine))} at step {number}"
     return "" if len(one) == len(other) else f"one lasts {len(one) - 1} steps and the other {len(other) - 1}"
+
+
+def _words(spec: EnvSpec, name: str, row: int, names: list[str]) -> str:
+    """Return the name of a row of an array of a Step, with its player."""
+    if name in BY_ENV:
+        return name
+    kind, _, group = name.partition("/")
+    if not group:
+        return f"{kind} of player {spec.names[row]!r}"
+    g, _, part = group.partition("/")
+    player = spec.names[spec.groups[int(g)].players[row]]
+    if kind not in ("obs", "final_obs"):
+        return f"{kind} of player {player!r}"
+    parts = [one for one in names if one.startswith(f"{kind}/{g}/")]
+    return f"{kind} ({parts.index(name) if part else 0}) of player {player!r}"

@@ -126,3 +126,91 @@ def test_harmless_oddities_are_notes():
 def test_endless_episodes_are_left_after_a_while():
     report = check_env(Film, {"length": 10**9}, episodes=1)
     assert any("did not end within 1000 env steps" in note for note in report.notes)
+
+
+class Rare(Identity):
+    """An object that forgets its reset in one of eight episodes, depending on the seed."""
+
+    def reset(self, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        self.episodes = getattr(self, "episodes", 0) + 1
+        if self.episodes > 1 and seed is not None and seed % 8 == 3:
+            first = self.agents[0]
+            answer[0][first] = (answer[0][first] + 1) % 2
+        return answer
+
+
+def test_rare_impurities_are_found():
+    """With 60 episodes, each impure by chance 1 / 8, none is found by chance 0.0003."""
+    for seed in range(3):
+        report = check_env(Rare, seed=seed, strict=False)
+        assert not report.pure and report.deterministic, str(report)
+        assert "a used object's episode differs from a fresh one's with the same seed: obs (0) of player" in str(report)
+
+
+def test_fewer_resets_are_compared_of_long_episodes():
+    made = []
+
+    class Long(Film):
+        def __init__(self):
+            super().__init__(length=999)
+            made.append(self)
+
+    assert check_env(Long).ok and len(made) == 3 + 6  # for the spaces, the checks, and as the used one; 6 fresh ones
+    made.clear()
+    assert check_env(Long, resets=2).ok and len(made) == 3 + 3
+
+
+class Hundred(Crowd):
+    """A hundred players whose observations and rewards are wrong, each with another number."""
+
+    def __init__(self):
+        super().__init__()
+        self.possible_agents = [f"p{i}" for i in range(100)]
+        self._seen = dict.fromkeys(self.possible_agents, self._seen["red_0"])
+        self._acts = dict.fromkeys(self.possible_agents, self._acts["red_0"])
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t, self.reds = list(self.possible_agents), 0, 0
+        return self._observations(self.agents), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        self.t += 1
+        names, over = self.agents, self.t == 4
+        self.agents = [] if over else names
+        rewards = {name: np.array([1.0, i]) for i, name in enumerate(names)}
+        flags = dict.fromkeys(names, over), dict.fromkeys(names, False)
+        return self._observations(names), rewards, *flags, {name: {} for name in names}
+
+    def _observations(self, names):
+        return {name: np.full(2, 50.0 + self.t + i / 200) for i, name in enumerate(names)}
+
+
+class Outside(Hundred):
+    def step(self, actions):
+        seen, rewards, *rest = super().step(actions)
+        return seen, dict.fromkeys(rewards, 1.0), *rest
+
+    def _observations(self, names):
+        return {name: np.full(2, 200.0 + self.t + i, np.float32) for i, name in enumerate(names)}
+
+
+def test_each_kind_is_said_once_for_all_players():
+    report = check_env(Hundred, strict=False)
+    assert len(report.problems) == 2 and len(report.notes) == 1, str(report)
+    assert report.problems[0].startswith("player 'p0': reward array([1., 0.]) is not one finite number; also players")
+    assert report.problems[0].endswith("also players 'p1', 'p2', 'p3' and 96 others")
+    assert "has dtype float64, its space says float32; also players 'p1', 'p2', 'p3' and 96 others" in report.notes[0]
+    outside = check_env(Outside, strict=False)
+    assert len(outside.problems) == 2, str(outside)  # the first, and what ends the episode
+    assert outside.problems[0].startswith(
+        "player 'p0': observation leaves its space Box(0.0, 100.0, (2,), float32): low"
+    )
+
+
+def test_the_original_of_foraging_is_found_impure():
+    import lbforaging  # noqa: F401  registers it
+
+    name = "Foraging-8x8-2p-1f-v3"
+    assert not check_env(lambda: gymnasium.make(name, disable_env_checker=True), strict=False).pure
+    assert check_env(f"gymnasium/lbforaging:{name}").ok  # known, and rebuilt for every episode
