@@ -8,6 +8,7 @@ from typing import Any
 
 from marltrain.errors import error_text, raised_by
 from marltrain.trainer.reporting.figures import not_worth_a_run
+from marltrain.trainer.reporting.sides import sides_of, teams_of
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.saving.run_files import save_agents, write_table
@@ -99,6 +100,8 @@ def _plot(run: Run) -> None:
         raise RuntimeError("a run without a folder has no plot")
     path = run.context.folder.path / "metrics.png"
     with not_worth_a_run(path):
-        from marltrain.trainer.reporting.plots import draw_run  # loads matplotlib
+        from marltrain.trainer.reporting.run_picture import draw_run  # loads matplotlib
 
-        draw_run(run.history.tests, run.history.episodes, path, title=run.context.envs.spec.name)
+        spec, setup = run.context.envs.spec, run.context.setup
+        sides = sides_of(spec.names, setup.team_reward, teams_of(run.context.seating.agents, spec.names))
+        draw_run(run.history.tests, run.history.episodes, path, title=spec.name, sides=sides)

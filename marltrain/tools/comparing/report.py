@@ -16,14 +16,15 @@ from marltrain.trainer.reporting.figures import (
     COLORS,
     INK,
     LINES,
-    add_legend,
     draw_curve,
-    label,
-    labels,
+    name_axes,
+    name_rows,
     new_figure,
     png_of,
     style,
 )
+from marltrain.trainer.reporting.labels import labels
+from marltrain.trainer.reporting.legends import add_legend, legend_room
 from marltrain.version import __version__
 
 if TYPE_CHECKING:
@@ -161,12 +162,13 @@ def draw_pairs(compared: Comparison) -> Figure:
 
 def draw_profiles(compared: Comparison) -> Figure:
     """Draw the performance profiles."""
-    figure = new_figure(7.2, 4.0)
+    figure = new_figure(7.2, 3.7)
     ax = figure.subplots()
+    names = dict(zip(compared.groups, labels(compared.groups, inches=legend_room(ax)), strict=True))
     for i, (name, rows) in enumerate(compared.profiles.groupby("group", sort=False)):
         curve = Curve(*(rows[column].to_numpy(float) for column in ("threshold", "share", "low", "high")))
         color, line = _look(i)
-        draw_curve(ax, curve, _names(compared)[str(name)], color, line=line)
+        draw_curve(ax, curve, names[str(name)], color, line=line)
     style(ax, counts=False)
     ax.set_xlabel(f"score{' (normalised)' if compared.normalised else ''}", color=INK)
     ax.set_ylabel("share of runs that score more", color=INK)
@@ -176,17 +178,16 @@ def draw_profiles(compared: Comparison) -> Figure:
 
 def draw_curves(compared: Comparison) -> Figure:
     """Draw the curves over env steps."""
-    figure = new_figure(7.2, 4.0)
+    figure = new_figure(7.2, 3.7)
     ax = figure.subplots()
+    counted = [f"{name} ({len(compared.scores[name])} runs)" for name in compared.groups]
+    names = dict(zip(compared.groups, labels(counted, inches=legend_room(ax)), strict=True))
     for i, (name, rows) in enumerate(compared.curves.groupby("group", sort=False)):
         curve = Curve(*(rows[column].to_numpy(float) for column in ("env_steps", "iqm", "low", "high")))
         color, line = _look(i)
-        shown = f"{_names(compared)[str(name)]} ({len(compared.scores[str(name)])} runs)"
-        draw_curve(ax, curve, shown, color, line=line)
+        draw_curve(ax, curve, names[str(name)], color, line=line)
     style(ax)
-    ax.set_xlabel("env steps", color=INK)
-    what = "scores (normalised)" if compared.normalised else label(compared.metric)
-    ax.set_ylabel(f"IQM of {what}", color=INK)
+    name_axes(ax, "env steps", f"IQM of {'scores (normalised)' if compared.normalised else compared.metric}")
     add_legend(ax)
     return figure
 
@@ -198,14 +199,9 @@ def _rows(ax: Axes, names: Sequence[str], values: np.ndarray, colors: Sequence[s
         ax.plot([low, high], [place, place], color=color, lw=7, alpha=0.3, solid_capstyle="butt")
         ax.plot([value], [place], "o", color=color, ms=6)
     style(ax, counts=False)
-    ax.set_yticks(places, labels(names))
+    name_rows(ax, places, names)
     ax.set_ylim(-0.6, len(names) - 0.4)
     ax.grid(visible=False, axis="y")
-
-
-def _names(compared: Comparison) -> dict[str, str]:
-    """Return the labels of the groups."""
-    return dict(zip(compared.groups, labels(compared.groups), strict=True))
 
 
 def _look(i: int) -> tuple[str, str]:

@@ -130,9 +130,9 @@ def _by_label(runs: Sequence[ComparedRun]) -> dict[str, list[ComparedRun]]:
     members: dict[str, list[ComparedRun]] = {}
     for held in _by_task(runs).values():
         by_folder = {run.folder: run for run in held}
-        for label, folders in kinds(list(by_folder)).items():
-            name = label.replace(f" on {by_folder[folders[0]].env}", "", 1)
-            members.setdefault(name, []).extend(by_folder[folder] for folder in folders)
+        for kind in kinds(list(by_folder)):
+            name = f"{kind.algo}{f' ({kind.told})' if kind.told else ''}"
+            members.setdefault(name, []).extend(by_folder[folder] for folder in kind.runs)
     return members
 
 

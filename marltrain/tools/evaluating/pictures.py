@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,38 +10,67 @@ import numpy as np
 from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.tools.text_table import number
 from marltrain.trainer.reporting.curves import Curve
-from marltrain.trainer.reporting.figures import COLORS, INK, LINES, add_legend, draw_curve, label, new_figure, style
+from marltrain.trainer.reporting.figures import (
+    COLORS,
+    INK,
+    LINES,
+    add_title,
+    draw_curve,
+    name_axes,
+    name_rows,
+    new_figure,
+    style,
+)
+from marltrain.trainer.reporting.labels import labels, unescaped, width_of
+from marltrain.trainer.reporting.legends import NAMED, add_legend, legend_room
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WON, DRAWN, LOST = COLORS[0], "#cccccc", COLORS[1]
-MOST_BARS = 40
-"""Maximum number of rows of a picture; the table holds all."""
+ROW, LOW_ROW = 0.36, 0.2
+"""Inches of a row, and of a row of many."""
+MANY_ROWS, MOST_ROWS = 20, 120
+"""Number of rows from which they are low, and maximum number of rows of a picture; the table holds all."""
+PANELS, MOST_PANELS = 3, 24
+"""Panels beside each other, and maximum number of panels of a picture."""
+CELL = (0.75, 0.5)
+"""Inches of an entry of the matrix: width, height."""
+NAMES = 2.2
+"""Widest names of the matrix, in inches."""
+MATCH = ("agent", "against")
 
 
 def draw_returns(found: EvaluationResult) -> Figure:
-    """Draw the mean returns with their 95 % intervals: lines over a numeric argument of the grid, else rows."""
+    """Draw the mean returns with their 95 % intervals: lines over a numeric argument of the grid, else rows.
+
+    More lines than a legend names are spread over panels.
+    """
     axis = _numeric(found)
-    return _rows(found) if axis is None else _lines(found, axis)
+    if axis is None:
+        return _rows(found)
+    keys = _keys(found, but=axis)
+    for several in range(len(keys) + 1):
+        lines = found.table.drop_duplicates(keys[several:]) if keys[several:] else found.table[:1]
+        if len(lines) <= NAMED:
+            break
+    return _panels(found, axis, keys[:several], keys[several:])
 
 
 def draw_wins(found: EvaluationResult) -> Figure:
     """Draw the shares of episodes that were won, drawn and lost; a row for each player of each match."""
-    table = found.table.iloc[:MOST_BARS]
-    figure = new_figure(7.2, 1.2 + 0.32 * len(table))
-    ax = figure.subplots()
+    table = found.table.iloc[:MOST_ROWS]
+    keys = _keys(found) or ["player"]
+    figure, ax = _row_axes([_told(row, keys) for _, row in table.iterrows()])
     places, left = np.arange(len(table))[::-1], np.zeros(len(table))
     for name, color in (("won", WON), ("drawn", DRAWN), ("lost", LOST)):
         ax.barh(places, table[name], left=left, height=0.7, color=color, label=name)
         left += table[name].to_numpy(float)
-    style(ax, counts=False)
-    ax.set_yticks(places, _labels(found, table))
     ax.set_xlim(0, 1)
-    ax.set_ylim(-0.7, len(table) - 0.3)
-    ax.set_xlabel(f"share of episodes{_shown(found.table)}", color=INK)
-    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9, labelcolor=INK)
+    name_axes(ax, f"share of episodes{_part(len(table), len(found.table), 'rows')}")
+    add_legend(ax)
     return figure
 
 
@@ -50,7 +79,9 @@ def draw_matrix(found: EvaluationResult) -> Figure:
     value = "won" if found.has_winners else "return"
     matrix = found.matrix(value)
     size = len(matrix)
-    figure = new_figure(2.6 + 0.9 * size, 1.6 + 0.7 * size)
+    names = labels(matrix.index, inches=NAMES)
+    widest = max(map(width_of, map(unescaped, names)))
+    figure = new_figure(2.4 + widest + CELL[0] * size, 1.4 + widest / 2 + CELL[1] * size)
     ax = figure.subplots()
     values = matrix.to_numpy(float)
     low, high = (0.0, 1.0) if value == "won" else (float(values.min()), float(values.max()))
@@ -59,11 +90,10 @@ def draw_matrix(found: EvaluationResult) -> Figure:
         dark = values[i, j] - low < 0.6 * (high - low)
         text = f"{values[i, j]:.2f}" if value == "won" else number(float(values[i, j]))
         ax.text(j, i, text, ha="center", va="center", color="white" if dark else "black", fontsize=9)
-    ax.set_xticks(range(size), [*map(label, matrix.columns)], rotation=30, ha="right")
-    ax.set_yticks(range(size), [*map(label, matrix.index)])
+    ax.set_xticks(range(size), names, rotation=30, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(size), names)
     ax.tick_params(colors=INK, labelsize=9)
-    ax.set_xlabel("against", color=INK)
-    ax.set_ylabel("agent", color=INK)
+    name_axes(ax, "against", "agent")
     bar = figure.colorbar(shown, ax=ax)
     bar.set_label("share of wins" if value == "won" else "mean return", color=INK)
     return figure
@@ -78,48 +108,98 @@ def _numeric(found: EvaluationResult) -> str | None:
     return None
 
 
-def _lines(found: EvaluationResult, axis: str) -> Figure:
-    figure = new_figure(7.2, 4.2)
-    ax = figure.subplots()
-    keys = [*(name for name in found.grid if name != axis), "player", "agent", "against"]
-    grouped = found.table.groupby(keys, sort=False)
-    for i, (_, rows) in enumerate(grouped):
-        rows = rows.sort_values(axis)
-        curve = Curve(*(rows[name].to_numpy(float) for name in (axis, "return", "low", "high")))
-        shown = _label(found, rows.iloc[0], but=axis)
-        draw_curve(ax, curve, label(shown), COLORS[i % len(COLORS)], line=LINES[i // len(COLORS) % len(LINES)])
-    style(ax, counts=False)
-    ax.set_xlabel(label(axis), color=INK)
-    ax.set_ylabel("mean return", color=INK)
+def _keys(found: EvaluationResult, but: str = "") -> list[str]:
+    """Return the columns that tell the rows of the table apart: of the grid, the match if there are opponents, players.
+
+    but: an argument of the grid to leave out.
+    """
+    varied = [name for name in found.grid if name != but and found.table[name].nunique() > 1]
+    match = MATCH if len(found.competitors) > 1 else ()
+    return [*varied, *match, *(["player"] if len(found.players) > 1 else [])]
+
+
+def _told(row: Any, keys: Sequence[str]) -> str:
+    """Return the values of a row that tell it apart: "N=3, agent_0, a vs b"."""
+    grid = [f"{name}={row[name]}" for name in keys if name not in (*MATCH, "player")]
+    player = [str(row["player"])] if "player" in keys else []
+    agents = [f"{row['agent']} vs {row['against']}"] if "agent" in keys else []
+    return ", ".join([*grid, *player, *agents])
+
+
+def _panels(found: EvaluationResult, axis: str, apart: Sequence[str], within: Sequence[str]) -> Figure:
+    """Draw lines over an argument of the grid.
+
+    apart: columns with a panel for each combination of values.  within: those with a line for each.
+    """
+    several = [rows for _, rows in found.table.groupby(list(apart), sort=False)] if apart else [found.table]
+    panels = several[:MOST_PANELS]
+    columns = min(PANELS, len(panels))
+    lines = -(-len(panels) // columns)
+    figure = new_figure(0.6 + 3.0 * columns, 0.4 + 2.2 * lines) if apart else new_figure(7.2, 3.9)
+    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    told = list(dict.fromkeys(_told(row, within) for _, row in found.table.iterrows()))
+    named = [name or str(found.table["player"].iloc[0]) for name in told]
+    names = dict(zip(told, labels(named, inches=legend_room(axes[0, 0])), strict=True))
+    for ax, rows in zip(axes.ravel(), panels, strict=False):
+        style(ax, counts=False)
+        _lines(ax, rows, axis, within, names)
+        if apart:
+            add_title(ax, _told(rows.iloc[0], apart))
+    for ax in axes.ravel()[len(panels) :]:
+        ax.set_visible(False)
+    for ax in axes[:, 0]:
+        name_axes(ax, y="mean return")
+    for ax in axes.ravel()[: len(panels)][-columns:]:  # the lowest panel of each column
+        ax.tick_params(labelbottom=True)
+        name_axes(ax, axis)
+    if len(several) > len(panels):
+        name_axes(axes[-1, 0], f"{axis}{_part(len(panels), len(several), 'combinations')}")
+    add_legend(axes[-1, 0])
+    return figure
+
+
+def _lines(ax: Axes, rows: pd.DataFrame, axis: str, within: Sequence[str], names: Mapping[str, str]) -> None:
+    """Draw a line for each combination of values of the columns `within`, in the colour of its place among all."""
+    for _, own in rows.groupby(list(within), sort=False) if within else [((), rows)]:
+        own = own.sort_values(axis)
+        told = _told(own.iloc[0], within)
+        i = list(names).index(told)
+        curve = Curve(*(own[name].to_numpy(float) for name in (axis, "return", "low", "high")))
+        draw_curve(ax, curve, names[told], COLORS[i % len(COLORS)], line=LINES[i // len(COLORS) % len(LINES)])
+
+
+def _rows(found: EvaluationResult) -> Figure:
+    """Draw a row for each combination of values; the players of a cell of the grid share it if nobody plays against."""
+    keys = _keys(found)
+    marked = "player" in keys and "agent" not in keys and len(keys) > 1
+    apart = [key for key in keys if key != "player" or not marked] or ["player"]
+    table = found.table.assign(told=[_told(row, apart) for _, row in found.table.iterrows()])
+    names = list(dict.fromkeys(table["told"]))
+    figure, ax = _row_axes(names[:MOST_ROWS])
+    place = {name: len(names[:MOST_ROWS]) - 1 - i for i, name in enumerate(names[:MOST_ROWS])}
+    several = [*table.groupby("player", sort=False)] if marked else [("", table)]
+    players = labels([player for player, _ in several], inches=legend_room(ax))
+    for i, (shown, (_, rows)) in enumerate(zip(players, several, strict=True)):
+        rows, color = rows[rows["told"].isin(place)], COLORS[i % len(COLORS)]
+        shift = 0.5 * ((i + 0.5) / len(several) - 0.5)
+        places = np.array([place[name] for name in rows["told"]]) - shift
+        ax.hlines(places, rows["low"], rows["high"], color=color, lw=6 / len(several), alpha=0.3)
+        ax.plot(rows["return"], places, "o", color=color, ms=max(2.5, 5 - 0.5 * len(several)),
+                label=shown if marked else None)  # fmt: skip
+    name_axes(ax, f"mean return{_part(len(place), len(names), 'rows')}")
     add_legend(ax)
     return figure
 
 
-def _rows(found: EvaluationResult) -> Figure:
-    table = found.table.iloc[:MOST_BARS]
-    figure = new_figure(7.2, 1.1 + 0.36 * len(table))
+def _row_axes(names: Sequence[str]) -> tuple[Figure, Axes]:
+    """Return a picture with a row for each name, the first at the top, in places n - 1 to 0."""
+    figure = new_figure(7.2, 0.9 + (ROW if len(names) <= MANY_ROWS else LOW_ROW) * len(names))
     ax = figure.subplots()
-    places = np.arange(len(table))[::-1]
-    ax.hlines(places, table["low"], table["high"], color=COLORS[0], lw=6, alpha=0.3)
-    ax.plot(table["return"], places, "o", color=COLORS[0], ms=5)
     style(ax, counts=False)
-    ax.set_yticks(places, _labels(found, table))
-    ax.set_ylim(-0.7, len(table) - 0.3)
-    ax.set_xlabel(f"mean return{_shown(found.table)}", color=INK)
-    return figure
+    name_rows(ax, np.arange(len(names))[::-1], names)
+    ax.set_ylim(-0.7, len(names) - 0.3)
+    return figure, ax
 
 
-def _shown(table: pd.DataFrame) -> str:
-    return f" (first {MOST_BARS} of {len(table)} rows)" if len(table) > MOST_BARS else ""
-
-
-def _labels(found: EvaluationResult, table: pd.DataFrame) -> Sequence[str]:
-    return [label(_label(found, row)) for _, row in table.iterrows()]
-
-
-def _label(found: EvaluationResult, row: Any, but: str = "") -> str:
-    """Return the values of the grid, the player, and its agent and the others if there are opponents."""
-    values = [f"{name}={row[name]}" for name in found.grid if name != but]
-    agents = [f"{row['agent']} vs {row['against']}"] if len(found.competitors) > 1 else []
-    player = [str(row["player"])] if len(found.players) > 1 else []
-    return ", ".join([*values, *player, *agents]) or str(row["player"])
+def _part(shown: int, there: int, what: str) -> str:
+    return f" (first {shown} of {there} {what})" if there > shown else ""

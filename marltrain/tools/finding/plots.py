@@ -12,7 +12,18 @@ from marltrain.errors import ConfigError
 from marltrain.layout import Array
 from marltrain.tools.finding.ranking import interquartile_mean, ranked
 from marltrain.tools.training import LOSS, loss_of
-from marltrain.trainer.reporting.figures import COLORS, INK, label, labels, new_figure, style, write_figure
+from marltrain.trainer.reporting.figures import (
+    COLORS,
+    INK,
+    add_title,
+    name_axes,
+    name_columns,
+    new_figure,
+    style,
+    write_figure,
+)
+from marltrain.trainer.reporting.labels import labels
+from marltrain.trainer.reporting.legends import add_legend, legend_room
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,9 +82,9 @@ def draw_result(
     figure = new_figure(7.2, 5.4 + 2.2 * changing)
     axes = figure.subplots(2 + changing, 1, squeeze=False, height_ratios=[2.2, *([1.4] * changing), 2.2])[:, 0]
     _draw_scores(axes[0], x, scores, smooth, joined=result.numeric)
-    axes[0].set(ylabel=label(shown), ylim=limits)
-    title = f"{_words(result.what)}: {label(shown)}, interquartile mean over seeds and 95 % interval"
-    axes[0].set_title(title, loc="left", color=INK, fontsize=11)
+    axes[0].set(ylim=limits)
+    name_axes(axes[0], y=shown)
+    add_title(axes[0], f"{_words(result.what)}: {shown}, interquartile mean over seeds and 95 % interval")
     if changing:
         _draw_change(axes[1], x, scores, smooth)
         axes[1].sharex(axes[0])
@@ -81,9 +92,9 @@ def draw_result(
         style(ax)
         _label_candidates(ax, result, names, x)
     _draw_curves(axes[-1], result.curves, names, shown, smooth)
-    axes[-1].set(xlabel="env steps", ylabel=label(shown))
+    name_axes(axes[-1], "env steps", shown)
     style(axes[-1])
-    axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=INK)
+    add_legend(axes[-1])
     write_figure(figure, path)
     return Path(path)
 
@@ -145,23 +156,25 @@ def _draw_change(ax: Axes, x: Array, scores: Sequence[Array], smooth: int) -> No
     change = rate_of_change(moving_mean(means, smooth), smooth)
     ax.axhline(0, color="#999999", lw=0.8)
     ax.plot(x[smooth:], change, "o-", color=COLORS[1], ms=4)
-    ax.set_ylabel("change per candidate")
+    name_axes(ax, y="change per candidate")
 
 
 def _label_candidates(ax: Axes, result: Found, names: Sequence[str], x: Array) -> None:
     if not result.numeric:
-        ax.set_xticks(x, labels(names))
+        name_columns(ax, x, names)
         return
-    ax.set_xlabel(_words(result.what))
+    name_axes(ax, _words(result.what))
     if x.min() > 0 and x.max() / x.min() >= WIDE:
         ax.set_xscale("log")
-        _log_labels(ax)
+        log_labels(ax)
 
 
-def _log_labels(ax: Axes) -> None:
-    from matplotlib.ticker import LogFormatterSciNotation
+def log_labels(ax: Axes) -> None:
+    """Write powers of ten at a logarithmic horizontal axis."""
+    from matplotlib.ticker import LogFormatterSciNotation, NullFormatter
 
     ax.xaxis.set_major_formatter(LogFormatterSciNotation())
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _words(name: str) -> str:
@@ -172,7 +185,7 @@ def _draw_curves(ax: Axes, curves: pd.DataFrame, names: Sequence[str], by: str, 
     from matplotlib import colormaps
 
     curves = curves.assign(value=_values_of(curves, by))
-    for c, (name, shown) in enumerate(zip(names, labels(names), strict=True)):
+    for c, (name, shown) in enumerate(zip(names, labels(names, inches=legend_room(ax)), strict=True)):
         own = curves[curves["candidate"] == name].pivot(index="env_steps", columns="seed", values="value").dropna()
         if len(own):
             color = COLORS[c] if len(names) <= len(COLORS) else colormaps["viridis"](c / (len(names) - 1))
@@ -190,13 +203,14 @@ def draw_sweep(
     figure = new_figure(7.2, 4.6)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     top.plot(rates, values, color=COLORS[0])
-    top.set(ylabel=label(by), ylim=limits, xscale="log")
+    top.set(ylim=limits, xscale="log")
+    name_axes(top, y=by)
     bottom.axhline(0, color="#999999", lw=0.8)
     bottom.plot(rates, np.gradient(values, np.log10(rates)), color=COLORS[1])
-    bottom.set(ylabel="change per decade", xlabel="learning rate")
+    name_axes(bottom, "learning rate", "change per decade")
     for ax in (top, bottom):
         style(ax)
-    _log_labels(bottom)
+    log_labels(bottom)
     write_figure(figure, path)
     return Path(path)
 

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.tools.finding.plots import WIDE
-from marltrain.trainer.reporting.figures import COLORS, INK, label, new_figure, style, write_figure
+from marltrain.tools.finding.plots import WIDE, log_labels
+from marltrain.trainer.reporting.figures import (
+    COLORS,
+    name_axes,
+    name_columns,
+    name_rows,
+    new_figure,
+    style,
+    write_figure,
+)
+from marltrain.trainer.reporting.legends import add_legend
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,14 +55,16 @@ def _history(table: pd.DataFrame, path: Path) -> Path:
     ax.plot(
         complete["trial"], complete["metric"].cummax(), color=COLORS[1], drawstyle="steps-post", label="best so far"
     )
-    ax.set(xlabel="trial", ylabel="metric")
+    name_axes(ax, "trial", "metric")
     style(ax)
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    add_legend(ax)
     write_figure(figure, path)
     return path
 
 
 def _slices(complete: pd.DataFrame, parameters: list[str], path: Path) -> Path:
+    from matplotlib.ticker import MaxNLocator
+
     rows = -(-len(parameters) // COLUMNS)
     columns = min(COLUMNS, len(parameters))
     figure = new_figure(2.9 * columns + 0.6, 2.6 * rows)
@@ -61,27 +72,32 @@ def _slices(complete: pd.DataFrame, parameters: list[str], path: Path) -> Path:
     for ax, name in zip(axes.ravel(), parameters, strict=False):
         values = complete[name]
         shown = ax.scatter(_numbers(values), complete["metric"], c=complete["trial"], cmap="viridis", s=16)
-        _style(ax)
-        ax.set_xlabel(label(name))
-        if values.dtype == object:
-            ax.set_xticks(range(values.nunique()), [*map(label, sorted(map(str, values.unique())))])
-        elif values.min() > 0 and values.max() / values.min() >= WIDE:
-            ax.set_xscale("log")
+        style(ax)
+        _name_values(ax, values)
+        name_axes(ax, name)
     for ax in axes.ravel()[len(parameters) :]:
         ax.set_visible(False)
     for ax in axes[:, 0]:
-        ax.set_ylabel("metric")
-    figure.colorbar(shown, ax=axes, label="trial")
+        name_axes(ax, y="metric")
+    figure.colorbar(shown, ax=axes, label="trial", ticks=MaxNLocator(5, integer=True))
     write_figure(figure, path)
     return path
 
 
-def _style(ax: Axes) -> None:
-    """Give a plot the style of all pictures, with plain numbers on its x axis."""
-    from matplotlib.ticker import ScalarFormatter
+def _name_values(ax: Axes, values: pd.Series) -> None:
+    """Write the values of a parameter at its axis: choices by name, numbers that do not touch each other."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-    style(ax)
-    ax.xaxis.set_major_formatter(ScalarFormatter())
+    if values.dtype == object:
+        names = sorted(map(str, values.unique()))
+        name_columns(ax, range(len(names)), names)
+        ax.set_xlim(-0.5, len(names) - 0.5)
+    elif values.min() > 0 and values.max() / values.min() >= WIDE:
+        ax.set_xscale("log")
+        log_labels(ax)
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=values.dtype.kind in "iu"))
+        ax.xaxis.set_major_formatter(ScalarFormatter())
 
 
 def _numbers(values: pd.Series) -> Any:
@@ -99,9 +115,10 @@ def _importances(study: Any, path: Path) -> Path:
     figure = new_figure(6.4, 1.2 + 0.35 * len(found))
     ax = figure.subplots()
     names = list(found)[::-1]
-    ax.barh([*map(label, names)], [found[name] for name in names], color=COLORS[0])
-    _style(ax)
-    ax.set_xlabel("importance for the metric")
+    ax.barh(range(len(names)), [found[name] for name in names], color=COLORS[0])
+    style(ax, counts=False)
+    name_rows(ax, range(len(names)), names)
+    name_axes(ax, "importance for the metric")
     write_figure(figure, path)
     return path
 
@@ -119,8 +136,8 @@ def draw_population(table: pd.DataFrame, best: int, path: Path) -> Path:
         if name != "metric" and values.min() > 0 and values.max() / values.min() >= WIDE:
             ax.set_yscale("log")
         style(ax)
-        ax.set_ylabel(label(name))
-    axes[-1].set_xlabel(f"env steps (in color: member {best}, the best at the end)")
+        name_axes(ax, y=name)
+    name_axes(axes[-1], f"env steps (in color: member {best}, the best at the end)")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_figure(figure, path)
     return path

@@ -30,14 +30,13 @@ class Curve:
     high: Array
 
 
-def read_tests(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return a run's table of tests, or some of its columns, as float; raises SaveError for another file, naming it."""
+def read_tests(folder: Path, numbers: Sequence[str] = ("metric",)) -> pd.DataFrame:
+    """Return a run's table of tests, with `numbers` as float columns; raises SaveError for another file, naming it."""
     import pandas as pd
 
     file = folder / TESTS_FILE
-    types = {"env_steps": int, "metric": float} if columns is None else dict.fromkeys(columns, float)
     try:
-        return pd.read_parquet(file, columns=None if columns is None else list(columns)).astype(types)
+        return pd.read_parquet(file).astype({"env_steps": int, **dict.fromkeys(numbers, float)})
     except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
         raise SaveError(f"{file}: not a table of tests, or damaged: {error}") from error
 

@@ -1,9 +1,9 @@
-"""Figures without a window: size, style, colours, curves, legend, files."""
+"""Figures without a window: size, style, colours, curves, files."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, error_text, in_line, warn
+from marltrain.errors import ConfigError, error_text, warn
 from marltrain.files import path_of, replacing
 from marltrain.layout import Array
 from marltrain.trainer.reporting.curves import Curve
+from marltrain.trainer.reporting.labels import label, labels, unescaped, width_of
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -25,14 +27,18 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f
 INK, GRID = "#333333", "#e4e4e4"
 LINES = ("-", "--", ":", "-.")
 """Line styles, which distinguish curves if there are more curves than colours."""
+TITLE, LONGEST_TITLE, TITLE_MARGIN = 11.0, 120, 0.9
+"""Size of a title in points, its maximum number of letters, and inches of the picture's width beside it."""
+NAME = 10.0
+"""Size of the names of axes, in points."""
+GROWTH = 1.15
+"""Factor by which the layout makes axes larger than they are at first."""
+ROW_NAMES, COLUMN_NAMES = 0.4, 1.5
+"""Widest names of rows, as a fraction of a picture's width, and of columns, in inches."""
+COLUMN, GAP = 0.2, 0.1
+"""Least width of a named column, and of the room between names beside each other, in inches."""
 MARKED = 30
 """Maximum number of points of a curve with markers."""
-NAMED = 12
-"""Maximum number of entries of a legend; more would hide the curves."""
-
-
-LONGEST_LABEL = 60
-"""Maximum number of letters of a name in a picture."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -73,42 +79,44 @@ def marks(values: Array) -> dict[str, Any]:
     return {"marker": "o", "ms": 3.5} if np.isfinite(values).sum() <= MARKED else {}
 
 
-def add_legend(ax: Axes) -> None:
-    """Add the legend; if it has too many entries, show the first ones and the number of the others."""
-    from matplotlib.lines import Line2D
-
-    handles, labels = ax.get_legend_handles_labels()
-    if len(labels) > NAMED:
-        blank = Line2D([], [], lw=0)
-        more = len(labels) - NAMED + 1
-        handles, labels = [*handles[: NAMED - 1], blank], [*labels[: NAMED - 1], f"and {more} more"]
-    if labels:
-        ax.legend(handles, labels, frameon=False, fontsize=9, ncols=1 + (len(labels) > 4), labelcolor=INK)
+def add_title(ax: Axes, title: str) -> None:
+    """Write a title over axes, no wider than they are, or than the picture if it has no others beside them."""
+    figure: Any = ax.figure
+    width, of_axes = float(figure.get_figwidth()), ax.get_position().width
+    room = width - TITLE_MARGIN if of_axes > 0.5 else width * of_axes
+    ax.set_title(label(title, LONGEST_TITLE, inches=room, size=TITLE), loc="left", color=INK, fontsize=TITLE)
 
 
-def label(name: object, longest: int = LONGEST_LABEL) -> str:
-    """Return a name as the text of a label, which matplotlib draws as it is, in one line of at most `longest` letters.
+def name_axes(ax: Axes, x: object = None, y: object = None) -> None:
+    """Name the axes, in texts no longer than they are; None: no name."""
+    figure: Any = ax.figure
+    place = ax.get_position()
+    width, height = GROWTH * place.width * figure.get_figwidth(), GROWTH * place.height * figure.get_figheight()
+    if x is not None:
+        ax.set_xlabel(label(x, LONGEST_TITLE, inches=width, size=NAME), color=INK)
+    if y is not None:
+        ax.set_ylabel(label(y, LONGEST_TITLE, inches=height, size=NAME), color=INK)
 
-    Dollar signs begin no formula, a leading underscore hides no entry of a legend, and a name of spaces is seen.
+
+def name_rows(ax: Axes, places: Sequence[float] | Array, names: Iterable[object]) -> None:
+    """Name places of the vertical axis; the names take at most a share of the width."""
+    figure: Any = ax.figure
+    ax.set_yticks(places, labels(names, inches=ROW_NAMES * figure.get_figwidth()))
+
+
+def name_columns(ax: Axes, places: Sequence[float] | Array, names: Iterable[object]) -> None:
+    """Name places of the horizontal axis, evenly spaced; names that do not fit beside each other are inclined.
+
+    Of more names than there is room for, some are left out.
     """
-    text = in_line(name)
-    if len(text) > longest:
-        half = (longest - 1) // 2
-        text = f"{text[: longest - 1 - half]}…{text[len(text) - half :]}"
-    text = text if text.strip() else repr(text)
-    return f"{' ' if text.startswith('_') else ''}{text}".replace("$", r"\$")
-
-
-def labels(names: Iterable[object]) -> list[str]:
-    """Return the labels of different names, which differ, too: a number tells shortened ones apart."""
-    made: list[str] = []
-    for name in names:
-        short, number = label(name), 1
-        while short in made:
-            number += 1
-            short = f"{label(name, LONGEST_LABEL - 6)} ({number})"
-        made.append(short)
-    return made
+    figure: Any = ax.figure
+    room = ax.get_position().width * figure.get_figwidth()
+    shown = labels(names, inches=COLUMN_NAMES)
+    every = -(-len(shown) // max(1, int(room / COLUMN)))
+    shown, places = shown[::every], list(places)[::every]
+    wide = len(shown) * (max(map(width_of, map(unescaped, shown)), default=0.0) + GAP) > room
+    how: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if wide else {}
+    ax.set_xticks(places, shown, **how)
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
@@ -128,16 +136,23 @@ def not_worth_a_run(path: str | Path) -> Iterator[None]:
 
 
 def _save(figure: Figure, target: Any, **how: Any) -> None:
-    """Save a figure without TeX, and without a warning for letters that the font lacks; clear it."""
+    """Save a figure with plain texts; clear it."""
+    with plain_texts(figure):
+        figure.savefig(target, **how)
+    figure.clear()
+
+
+@contextmanager
+def plain_texts(artist: Artist) -> Iterator[None]:
+    """Let the texts of an artist be drawn or measured without TeX, and without a warning for letters of other fonts."""
     import matplotlib as mpl
     from matplotlib.text import Text
 
-    for text in figure.findobj(Text):
-        text.set_usetex(False)
     with mpl.rc_context({"text.usetex": False}), warnings.catch_warnings():
+        for text in artist.findobj(Text):
+            text.set_usetex(False)
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        figure.savefig(target, **how)
-    figure.clear()
+        yield
 
 
 def kind_of_picture(path: str | Path) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from marltrain.errors import SaveError
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
+from marltrain.trainer.reporting.differences import PLAYERS, differences
 from marltrain.trainer.reporting.history import TESTS_FILE
 
 LOGGER = logging.getLogger("marltrain")
 LEARNING = ("num_train_envs", "batch_size", "update_freq", "shared_memory", "team_reward")
 """Trainer settings that affect learning."""
-MOST_TOLD = 3
-"""Maximum number of differing settings in the name of a curve."""
 
 
 def found(folders: Sequence[Path]) -> list[Path]:
@@ -54,24 +54,66 @@ def with_tests(runs: Sequence[Path]) -> list[Path]:
     return kept
 
 
-def kinds(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return groups of runs that differ only in their seeds, by name.
+@dataclass(frozen=True)
+class Kind:
+    """Runs that differ only in their seeds.
 
-    Groups of the same algorithm and environment get their differing settings appended to the name.
+    algo: the algorithm, or the name of a folder without config.json.  env: the environment, "" without config.json.
+    told: the settings in which the runs differ from others of the same algorithm and environment, in words; "" if in
+    none.
     """
-    made: dict[tuple[str, str], list[Path]] = {}
-    facts: dict[tuple[str, str], dict[str, Any]] = {}
+
+    algo: str
+    env: str
+    told: str
+    runs: tuple[Path, ...]
+
+    @property
+    def subject(self) -> str:
+        """Algorithm and environment."""
+        return f"{self.algo} on {self.env}" if self.env else self.algo
+
+    @property
+    def name(self) -> str:
+        """Algorithm, environment and settings."""
+        return f"{self.subject}{f' ({self.told})' if self.told else ''}"
+
+
+def kinds(runs: Sequence[Path]) -> list[Kind]:
+    """Return groups of runs that differ only in their seeds; their names differ."""
+    members: dict[tuple[str, str, str], list[Path]] = {}
+    facts: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for run in runs:
         config = config_of(run)
-        told = dict(_facts(config))
-        key = name_of(run, config), json.dumps(told, sort_keys=True, default=str)
-        made.setdefault(key, []).append(run)
-        facts[key] = told
-    names: dict[str, list[Path]] = {}
-    for (name, text), members in made.items():
-        others = [facts[key] for key in made if key[0] == name]
-        names[f"{name}{_differences(facts[name, text], others)}"] = members
-    return names
+        known = _facts(config)
+        key = *name_of(run, config), json.dumps(known, sort_keys=True, default=str)
+        members.setdefault(key, []).append(run)
+        facts[key] = known
+    told: dict[tuple[str, str, str], str] = {}
+    for subject in dict.fromkeys(key[:2] for key in members):
+        keys = [key for key in members if key[:2] == subject]
+        texts = differences([facts[key] for key in keys])
+        for i, (key, text) in enumerate(zip(keys, texts, strict=True)):
+            same = texts[:i].count(text)  # players of different names in environments of equal arguments
+            told[key] = f"{text} ({same + 1})".lstrip() if same else text
+    return [Kind(key[0], key[1], told[key], tuple(members[key])) for key in members]
+
+
+def shown_names(kinds: Sequence[Kind]) -> tuple[str, list[str]]:
+    """Return what several groups have in common, in words, and the names that tell them apart.
+
+    One group has nothing in common with others: its name is all.
+    """
+    algos, envs = {kind.algo for kind in kinds}, {kind.env for kind in kinds}
+    if len(kinds) == 1 or "" in envs:
+        return "", [kind.name for kind in kinds]
+    if len(algos) == len(envs) == 1:
+        return kinds[0].subject, [kind.told for kind in kinds]
+    if len(envs) == 1:
+        return kinds[0].env, [f"{kind.algo}{f', {kind.told}' if kind.told else ''}" for kind in kinds]
+    if len(algos) == 1:
+        return kinds[0].algo, [f"{kind.env}{f', {kind.told}' if kind.told else ''}" for kind in kinds]
+    return "", [kind.name for kind in kinds]
 
 
 def config_of(run: Path) -> Mapping[str, Any]:
@@ -80,54 +122,33 @@ def config_of(run: Path) -> Mapping[str, Any]:
     return read_config(file) if file.is_file() else {}
 
 
-def name_of(run: Path, config: Mapping[str, Any]) -> str:
-    """Return the algorithm and environment of a run, or else the name of its folder without time and seed."""
+def name_of(run: Path, config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return algorithm and environment of a run, or else the name of its folder without time and seed, and ""."""
     if {"algo", "env"} <= config.keys():
-        return f"{config['algo']} on {config['env']}"
-    return re.sub(r"[-_](seed)?[-_]?\d[\d\-_T]*$", "", run.resolve().name) or run.name
+        return str(config["algo"]), str(config["env"])
+    return re.sub(r"[-_](seed)?[-_]?\d[\d\-_T]*$", "", run.resolve().name) or run.name, ""
 
 
-def _facts(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a run that affect learning: of the environment, the trainer and the agents."""
-    for name, value in _mapping(config.get("env_args")).items():
-        yield name, value
-    trainer = _mapping(config.get("trainer"))
-    for name in LEARNING:
-        if name in trainer:
-            yield name, trainer[name]
-    seats = config.get("seats")
-    for seat in map(_mapping, seats if isinstance(seats, list) else ()):
-        player = seat.get("player")
-        yield f"{player} learns", seat.get("learns")
-        for name, value in _mapping(_mapping(seat.get("agent")).get("settings")).items():
-            yield f"{player}.{name}", value
+def _facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run that affect learning and tests: of environment, trainer and players."""
+    trainer, metric = _mapping(config.get("trainer")), _mapping(config.get("reward_metric"))
+    listed = config.get("seats")
+    seats = [_mapping(seat) for seat in listed] if isinstance(listed, list) else []
+    players: dict[str, Any] = {}
+    for seat in seats:
+        agent = _mapping(seat.get("agent"))
+        own = {"algo": agent.get("type"), "learns": seat.get("learns")}
+        players[str(seat.get("player"))] = {**own, **_mapping(agent.get("settings"))}
+    held = [str(seat.get("agent_index")) for seat in seats if "agent_index" in seat]
+    return {
+        "env_args": _mapping(config.get("env_args")),
+        "trainer": {
+            **{name: trainer[name] for name in LEARNING if name in trainer},
+            "reward_metric": metric.get("name"), "share": len(set(held)) < len(held),
+        },
+        PLAYERS: players,
+    }  # fmt: skip
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _in_words(value: Any) -> str:
-    """Return a setting of a config.json as it is written in a file of a run: "linear(0.001, 0, 500)" for a schedule."""
-    if isinstance(value, dict):
-        inner = {name: _in_words(held) for name, held in value.items()}
-        kind = inner.pop("kind", inner.pop("type", None))
-        if kind is None:
-            return f"({', '.join(f'{name}={held}' for name, held in inner.items())})"
-        return f"{kind}({', '.join(inner.values())})"
-    if isinstance(value, list):
-        return f"({', '.join(map(_in_words, value))})"
-    return str(value)
-
-
-def _differences(facts: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
-    """Return the settings that differ from other groups of the name, such as " (learning_rate=0.001)", or ""."""
-    told: dict[str, None] = {}
-    for name in facts:
-        values = {json.dumps(other.get(name), sort_keys=True, default=str) for other in others}
-        if len(values) > 1:
-            shown = f"{name.rpartition('.')[2]}={_in_words(facts[name])}"
-            told[shown] = None  # one entry for all players of equal settings
-    listed = list(told)
-    more = ["..."] if len(listed) > MOST_TOLD else []
-    return f" ({', '.join([*listed[:MOST_TOLD], *more])})" if listed else ""

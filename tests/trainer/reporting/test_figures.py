@@ -10,20 +10,11 @@ from matplotlib import cbook
 from matplotlib.text import Text
 
 import marltrain as mt
-from marltrain.trainer.reporting import plots
+from marltrain.trainer.reporting import run_picture
 from marltrain.trainer.reporting.curves import Curve
-from marltrain.trainer.reporting.figures import (
-    LONGEST_LABEL,
-    add_legend,
-    draw_curve,
-    label,
-    labels,
-    new_figure,
-    not_worth_a_run,
-    png_of,
-    style,
-    write_figure,
-)
+from marltrain.trainer.reporting.figures import draw_curve, new_figure, not_worth_a_run, png_of, style, write_figure
+from marltrain.trainer.reporting.labels import LONGEST_LABEL, label, labels
+from marltrain.trainer.reporting.legends import add_legend
 from tests.toys import Identity
 from tests.trainer.running import ppo, trainer
 
@@ -106,7 +97,7 @@ def test_a_run_returns_its_result_without_its_picture(monkeypatch, error):
     def failing(*arguments, **named):
         raise error
 
-    monkeypatch.setattr(plots, "draw_run", failing)
+    monkeypatch.setattr(run_picture, "draw_run", failing)
     with pytest.warns(UserWarning, match=r"metrics\.png: the picture cannot be drawn"):
         result = trainer(steps_per_train=12).train(ppo(), [1, 1])
     assert result["num_collected_steps"] == 12

@@ -5,16 +5,12 @@ import numpy as np
 import pytest
 
 from marltrain.errors import ConfigError, SaveError
-from marltrain.trainer.reporting.figures import COLORS, INK, add_legend, new_figure
+from marltrain.trainer.reporting.curves import read_tests
+from marltrain.trainer.reporting.figures import COLORS, INK, new_figure
 from marltrain.trainer.reporting.history import TESTS_FILE, History
-from marltrain.trainer.reporting.plots import (
-    _losses,
-    _merged,
-    _read,
-    _returns,
-    draw_run,
-    plot_runs,
-)
+from marltrain.trainer.reporting.legends import add_legend
+from marltrain.trainer.reporting.plots import NUMBERS, _curve, _merged, plot_runs
+from marltrain.trainer.reporting.run_picture import _losses, _returns, draw_run
 
 
 def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
@@ -39,6 +35,10 @@ def written(folder, *, config=None, **kind):
     if config:
         (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def _read(folder, column, smooth):
+    return _curve(folder, read_tests(folder, NUMBERS), column, smooth, "metric")
 
 
 def pixels(path, color):
@@ -162,10 +162,18 @@ def test_folder_without_a_run_is_named_in_the_error(tmp_path):
         plot_runs([written(tmp_path / "empty", tests=0)])
 
 
+def returns_of(ax, made):
+    _returns(ax, made.tests, made.episodes)
+
+
+def losses_of(ax, made):
+    _losses(ax, made.tests)
+
+
 def lines(draw, made):
     """The curves of one panel: label -> (colour, line style, marker)."""
     ax = new_figure(4, 3).subplots()
-    draw(ax, made.tests, made.episodes)
+    draw(ax, made)
     return {str(line.get_label()): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
 
 
@@ -183,24 +191,24 @@ def players(tmp_path, names, learns, episodes=1):
 def test_player_has_the_same_colour_in_all_panels(tmp_path):
     """Only the second and third learn: their losses have the colours of their returns."""
     made = players(tmp_path, ["a", "b", "c+d", "d"], ["b", "c+d", "d"])
-    returns, losses = lines(_returns, made), lines(_losses, made)
+    returns, losses = lines(returns_of, made), lines(losses_of, made)
     assert list(losses) == ["b", "c+d", "d"]
     assert all(losses[name] == returns[name] for name in losses)
     assert len({look[0] for look in returns.values()}) == 4
-    shared = lines(_losses, players(tmp_path, ["a", "b", "c"], ["b+c"]))
+    shared = lines(losses_of, players(tmp_path, ["a", "b", "c"], ["b+c"]))
     assert shared["b+c"][0] == returns["b"][0]
 
 
 def test_line_styles_distinguish_players_beyond_the_colours(tmp_path):
-    returns = lines(_returns, players(tmp_path, [f"p{i}" for i in range(20)], []))
+    returns = lines(returns_of, players(tmp_path, [f"p{i}" for i in range(20)], []))
     assert len({look[:2] for look in returns.values()}) == 20
 
 
 @pytest.mark.parametrize(("episodes", "marker"), [(1, "o"), (30, "o"), (3000, "None")])
 def test_single_points_have_markers(tmp_path, episodes, marker):
     made = players(tmp_path, ["a"], ["a"], episodes)
-    assert lines(_returns, made)["a"][2] == marker
-    assert lines(_losses, made)["a"][2] == "o"
+    assert lines(returns_of, made)["a"][2] == marker
+    assert lines(losses_of, made)["a"][2] == "o"
 
 
 def named(ax):
@@ -214,7 +222,8 @@ def test_legend_names_the_curves(tmp_path):
     made.add_update({"b": {"loss/total": 2.0}})
     tests = made.tests.assign(**{"a/loss/total": np.nan})
     ax = new_figure(4, 3).subplots()
-    _losses(ax, tests, made.episodes)
+    _losses(ax, tests)
+    add_legend(ax)
     assert named(ax) == ["b"]
     ax = new_figure(4, 3).subplots()
     for i in range(20):

@@ -47,9 +47,9 @@ def test_groups_are_named_by_their_differing_settings(tmp_path):
     """Runs that differ only in the seed are one group; settings common to all groups are not part of the name."""
     told: list[Any] = [{"seed": 0}, {"seed": 1}, {"rate": 0.2}, {"env": "mpe2/simple_tag_v3"}]
     runs = [run_of(tmp_path / str(i), **kind) for i, kind in enumerate(told)]
-    assert kinds(runs) == {
-        "ppo on mpe2/simple_v3 (learning_rate=0.1)": runs[:2],
-        "ppo on mpe2/simple_v3 (learning_rate=0.2)": runs[2:3],
+    assert {kind.name: list(kind.runs) for kind in kinds(runs)} == {
+        "ppo on mpe2/simple_v3 (lr 0.1)": runs[:2],
+        "ppo on mpe2/simple_v3 (lr 0.2)": runs[2:3],
         "ppo on mpe2/simple_tag_v3": runs[3:],
     }
 
@@ -66,9 +66,9 @@ def test_groups_are_named_by_their_differing_settings(tmp_path):
     ],
 )
 def test_run_without_config_json_is_named_by_its_folder(tmp_path, name, group):
-    assert name_of(tmp_path / name, config_of(tmp_path / name)) == group
+    assert name_of(tmp_path / name, config_of(tmp_path / name)) == (group, "")
 
 
 def test_run_is_named_by_its_config_json(tmp_path):
     run = run_of(tmp_path / "x")
-    assert name_of(run, config_of(run)) == "ppo on mpe2/simple_v3"
+    assert name_of(run, config_of(run)) == ("ppo", "mpe2/simple_v3")

@@ -1,0 +1,183 @@
+"""Every picture that the package draws, with few short names and with many long ones: no axes collapse."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+
+from marltrain.tools.comparing.report import write_report
+from marltrain.tools.comparing.result import Comparison
+from marltrain.tools.evaluating import pictures
+from marltrain.tools.evaluating.result import EvaluationResult
+from marltrain.tools.finding.find import FindResult
+from marltrain.tools.finding.plots import draw_sweep
+from marltrain.tools.tuning.plots import draw_population, draw_study
+from marltrain.trainer.reporting.figures import write_figure
+from marltrain.trainer.reporting.history import History
+from marltrain.trainer.reporting.plots import plot_runs
+from marltrain.trainer.reporting.run_picture import draw_run
+from tests.tools.drawing import watched
+from tests.tools.runs import write_run
+
+SHORT, LONG, WIDE = "{}", "an_unusually_long_name_of_a_player_that_somebody_gave_to_it_{}", "名前" * 30 + "{}"
+KINDS = [(SHORT, 1), (LONG, 2), (WIDE, 9), (LONG, 30)]
+
+
+@pytest.fixture(autouse=True)
+def sound():
+    """Fail the test whose pictures have faults."""
+    with watched() as faults:
+        yield
+    assert faults == []
+
+
+def names_of(pattern, count):
+    return [pattern.format(i) for i in range(count)]
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+@pytest.mark.parametrize("same", [False, True])
+def test_of_a_run(tmp_path, pattern, count, same):
+    players = names_of(pattern, count)
+    made = History(players, None)
+    for i in range(6):
+        made.add_update({name: {"loss/total": 1.0 / (1 + i + p * (not same))} for p, name in enumerate(players)})
+        values = np.array([i * (1 if same else (-1.0) ** p * (1 + p // 2)) for p in range(count)])
+        made.add_test(
+            episodes=i, env_steps=100_000 * i, updates=i, gradient_steps=i, seconds=0.0, metric=values.mean(),
+            interval=(values.mean() - 1, values.mean() + 1), returns=values, judged=players, best=True,
+            num_unfinished=0,
+        )  # fmt: skip
+        made.add_episodes(envs=np.array([0]), env_steps=100_000 * i, lengths=np.array([1]), seconds=0.0,
+                          returns=1e6 * values[:, None])  # fmt: skip
+    draw_run(made.tests, made.episodes, tmp_path / "metrics.png", title=pattern.format(3) * 3)
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+def test_of_several_runs(tmp_path, pattern, count):
+    """The runs differ in four settings with long values; every second curve is another one's again."""
+    runs = []
+    for i, name in enumerate(names_of(pattern, count)):
+        settings = {"learning_rate": {"kind": "linear", "start": 10.0 ** -(1 + i % 9), "stop": 0.0, "steps": 10_000},
+                    "network": {"type": "MLP", "hidden": [32 + i] * 9, "activation": name}, "gamma": i / 100,
+                    "text": name}  # fmt: skip
+        seats = [{"player": "a", "agent": {"type": "ppo", "settings": settings}, "learns": True}]
+        runs.append(write_run(tmp_path / str(i), np.arange(5.0) * (i // 2 + 1), seats=seats, env=SHORT * 3 + "a/b"))
+    plot_runs(runs, out=tmp_path / "settings.png")
+    plot_runs(runs, out=tmp_path / "labels.png", labels=names_of(pattern, count), title=pattern * 3)
+    plot_runs(runs, out=tmp_path / "labels.png", metric="return/player_0", smooth=2, x="time")
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+def test_of_a_comparison(tmp_path, pattern, count):
+    groups = names_of(pattern, count)
+    rng = np.random.default_rng(0)
+    scores = {name: rng.normal(size=(3, 1)) for name in groups}
+    whole = [{"group": n, "environment": "e", "runs": 3, "env_steps": 9, "iqm": i, "low": i - 1.0, "high": i + 1.0,
+              "median": 1.0, "mean": 1.0} for i, n in enumerate(groups)]  # fmt: skip
+    chosen = list(itertools.combinations(groups, 2))[:60]
+    ends = {f"{name}{end}": 0.5 for name in ("probability", "difference") for end in ("", "_low", "_high")}
+    pairs = [{"first": one, "second": other, **ends, "verdict": "equal"} for one, other in chosen]
+    lines = [{"group": n, "x": x, "y": x * i, "low": x * i - 1, "high": x * i + 1.0}
+             for i, n in enumerate(groups) for x in (0, 1, 2)]  # fmt: skip
+    profiles = pd.DataFrame(lines).rename(columns={"x": "threshold", "y": "share"})
+    curves = pd.DataFrame(lines).rename(columns={"x": "env_steps", "y": "iqm"})
+    members = {name: {"e": [tmp_path / "r"]} for name in groups}
+    made = Comparison(members, scores, pd.DataFrame(whole), pd.DataFrame(pairs), profiles, curves,
+                      f"return/{pattern * 3}", "last", False)  # fmt: skip
+    write_report(made, tmp_path / "comparison.html")
+
+
+def study(parameters, trials=12):
+    made = optuna.create_study(direction="maximize")
+    rng = np.random.default_rng(0)
+    for _ in range(trials):
+        values = {name: options[rng.integers(len(options))] for name, options in parameters.items()}
+        known = {name: optuna.distributions.CategoricalDistribution(options) for name, options in parameters.items()}
+        made.add_trial(optuna.trial.create_trial(params=values, distributions=known, value=float(rng.normal())))
+    rows = [{"trial": t.number, "state": "complete", "metric": t.value, **t.params, "error": ""} for t in made.trials]
+    return made, pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+def test_of_a_study(tmp_path, pattern, count):
+    """Choices by name, integers, numbers over decades and within one, large ones."""
+    parameters = {
+        pattern.format("choice"): [f"MLP(({64 + i}, 64), {pattern})" for i in range(count)] + ["x"],
+        "epochs": [1, 2, 3, 4], "learning_rate": [10.0**-e for e in range(2, 9)], "gamma": [0.9, 0.99, 0.999],
+        "capacity": [100_000, 5_000_000, 123_456], "flag": ["False", "True"],
+        pattern.format("rate"): [0.00123, 0.00124, 0.00125],
+    }  # fmt: skip
+    made, table = study(parameters, trials=40)
+    drawn = draw_study(made, table, tmp_path)
+    assert len(drawn) == 3
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+def test_of_a_population(tmp_path, pattern, count):
+    columns = [pattern.format(i) for i in range(min(count, 9))]
+    rows = [{"member": m, "env_steps": 1e6 * t, "copied": -1, "metric": m * t,
+             **dict.fromkeys(columns, 10.0 ** (m - t))}
+            for m in range(4) for t in range(5)]  # fmt: skip
+    draw_population(pd.DataFrame(rows), 2, tmp_path / "population.png")
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+@pytest.mark.parametrize("numeric", [True, False])
+def test_of_a_search(tmp_path, pattern, count, numeric):
+    count = max(2, count)
+    values = [10.0 ** -(i / 4) for i in range(count)] if numeric else names_of(pattern, count)
+    names = [*map(str, values)]
+    rows = [{"candidate": name, "seed": seed, "env_steps": step * 1000, "metric": c * step + seed, "loss/total": 1.0}
+            for c, name in enumerate(names) for seed in (0, 1) for step in (0, 10, 20)]  # fmt: skip
+    table = pd.DataFrame({"candidate": names, "value": values})
+    errors = pd.DataFrame([], columns=["candidate", "seed"])
+    what = pattern.format("setting")
+    found = FindResult(what, "metric", 0.5, numeric, values[-1], None, table, pd.DataFrame(rows), errors)
+    found.plot(tmp_path / "a.png")
+    draw_sweep(np.geomspace(1e-5, 1, 50), np.arange(50.0), tmp_path / "b.png", by="loss", skip=(0, 0), limits=None)
+
+
+def evaluation(grid, players, competitors, zero_sum=False):
+    rows: list[dict[str, Any]] = []
+    for match, (cell, one, other) in enumerate(itertools.product(
+        [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())], competitors, competitors
+    )):  # fmt: skip
+        for p, player in enumerate(players):
+            value = float(len(rows) % 7)
+            shares = {"won": 0.5, "drawn": 0.2, "lost": 0.3} if zero_sum else dict.fromkeys(("won", "drawn", "lost"))
+            against = [other, one][p % 2]
+            rows.append({"match": match, **cell, "player": player, "agent": [one, other][p % 2], "against": against,
+                         "return": value, "low": value - 1, "high": value + 1, **shares})  # fmt: skip
+    table = pd.DataFrame(rows)
+    held = {f"agent/{p}": [c for c in competitors for _ in competitors] for p in players[:1]}
+    held |= {f"agent/{p}": [c for _ in competitors for c in competitors] for p in players[1:]}
+    size = len(competitors) ** 2
+    outcomes = {f"outcome/{p}": np.arange(size) % 3 - 1 for p in players}
+    episodes = pd.DataFrame({**held, **outcomes, **{f"return/{p}": np.arange(size) * 1e4 for p in players}})
+    return EvaluationResult(tuple(grid), tuple(players), tuple(competitors), tuple((p,) for p in players), table,
+                            episodes, (), 0)  # fmt: skip
+
+
+GRIDS = [{}, {"N": [3, 4, 5]}, {"shaped": [True, False]}, {"N": [3, 4, 5], "shaped": [True, False]},
+         {"N": [3, 4, 5], "a_setting_of_a_long_name": ["a", "b", "c", "d"], "shaped": [True, False]},
+         {"map": [f"map_number_{i}" for i in range(20)], "shaped": [True, False]}]  # fmt: skip
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: "-".join(grid))
+@pytest.mark.parametrize(
+    ("players", "opponents", "pattern"), [(1, 0, LONG), (3, 0, SHORT), (2, 3, LONG), (12, 0, LONG)]
+)
+def test_of_an_evaluation(tmp_path, grid, players, opponents, pattern):
+    found = evaluation(grid, names_of(f"player_{pattern}", players), names_of(f"run_{pattern}", 1 + opponents))
+    write_figure(pictures.draw_returns(found), tmp_path / "returns.png")
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+def test_of_wins(tmp_path, pattern, count):
+    found = evaluation({"N": [3]}, names_of(f"player_{pattern}", 2), names_of(pattern, max(2, min(count, 12))), True)
+    write_figure(pictures.draw_wins(found), tmp_path / "wins.png")
+    write_figure(pictures.draw_matrix(found), tmp_path / "matrix.png")
