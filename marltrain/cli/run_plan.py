@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from marltrain.cli.agents import algorithms_and_settings
 from marltrain.cli.callbacks import pop_callbacks
 from marltrain.cli.options import add_working_folder, key_values, pop_given
+from marltrain.cli.teams import pop_teams
 from marltrain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def pop_plan(options: dict[str, Any]) -> RunPlan:
     add_working_folder(plan.env)
     env_args = {**plan.env_args, **key_values("--env-arg", options.pop("env_arg", []))}
     plan = _with_settings(plan, options.pop("algo", []), key_values("--set", options.pop("set", [])))
-    given = pop_given(options, *FLAGS, "backend", "weights", "team_reward", "run_dir")
+    given = pop_given(options, *FLAGS, "backend", "weights", "run_dir") | pop_teams(options)
     for name in ("resources", "learner_resources"):
         if name in options:
             options[name] = key_values(f"--{name.replace('_', '-')}", options[name])

@@ -14,6 +14,7 @@ from marltrain.cli.callbacks import add_callback_arguments
 from marltrain.cli.options import Parser, add_fields
 from marltrain.cli.output import say
 from marltrain.cli.run_plan import pop_plan
+from marltrain.cli.teams import add_team_arguments
 from marltrain.errors import ConfigError
 
 
@@ -45,7 +46,7 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint in --run-dir")
     parser.add_argument("--any-threads", action="store_true", help="resume with another number of threads too")
     parser.add_argument("--dashboard", action="store_true", help="curves, returns and losses in place of the bar")
-    parser.add_argument("--team-reward", help="one reward for all, in learning only: mean or sum")
+    add_team_arguments(parser)
     add_callback_arguments(parser)
     add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings)
     parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}

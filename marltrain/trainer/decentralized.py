@@ -206,6 +206,7 @@ class DecentralizedTrainer:
         plot: bool = True,
         *,
         test_agents: Agents | None = None,
+        rotate_tests: bool = True,
         resume: str | Path | None = None,
         any_threads: bool = False,
         go_on: bool | DecentralizedTrainer = False,
@@ -218,7 +219,8 @@ class DecentralizedTrainer:
         whose agents can learn, and all seats. In a mapping that holds True only, seats left out are False; in one that
         holds False only, they are as with None.
         plot: draw metrics.png at the end.
-        test_agents: the line-up that plays the tests, given as `agents`; it rotates by one seat per episode.
+        test_agents: the line-up that plays the tests, given as `agents`; it moves on by one seat per episode, among
+        seats of equal spaces. rotate_tests=False: every agent of it stays in its seat, as teams need it.
         resume: folder of a run: continues from its newest checkpoint (see `Checkpoint`), or from a given one
         (runs/x/checkpoints/12000), with the same arguments. Budgets count from the start of the run. If the folder has
         no checkpoint, a new run starts, with a warning.
@@ -239,7 +241,7 @@ class DecentralizedTrainer:
         at once. An exception is raised again after the last agents are saved.
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.
         """
-        asked = TrainSettings(plot=plot, any_threads=any_threads)
+        asked = TrainSettings(plot=plot, any_threads=any_threads, rotate_tests=rotate_tests)
         config.validate(asked, "DecentralizedTrainer.train")
         with ExitStack() as stack:
             stack.enter_context(at_work(self, without_seats(agents), training=True))
@@ -248,8 +250,9 @@ class DecentralizedTrainer:
             if earlier is not None and earlier is not self.run:
                 setup = take_over(setup, earlier)
             call = TrainCall(
-                agents, learning_mask, exploration_mask, test_agents, resume, asked.any_threads, self.run, earlier
-            )
+                agents, learning_mask, exploration_mask, test_agents, asked.rotate_tests, resume, asked.any_threads,
+                self.run, earlier,
+            )  # fmt: skip
             context, found = prepare(setup, call, stack)
             self.setup, self.run = context.setup, Run(self, context, stack)
         if earlier is not None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from marltrain.errors import error_text, raised_by
 from marltrain.trainer.reporting.figures import not_worth_a_run
-from marltrain.trainer.reporting.sides import sides_of, teams_of
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.saving.run_files import save_agents, write_table
+from marltrain.trainer.sides import sides_of, teams_of
 
 
 def finish(run: Run, plot: bool, ended_by: BaseException | None) -> None:

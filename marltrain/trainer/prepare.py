@@ -80,6 +80,7 @@ class TrainCall:
     learning_mask: Mask | None
     exploration_mask: Mask | None
     test_agents: Any
+    rotate_tests: bool
     resume: str | Path | None
     any_threads: bool
     previous: Run | None
@@ -89,6 +90,11 @@ class TrainCall:
         """Return the call with an agent for each player; raises AgentError for mappings that do not fit."""
         test_agents = in_seats(self.test_agents, spec, "test_agents")
         return replace(self, agents=in_seats(self.agents, spec), test_agents=test_agents)
+
+    @property
+    def rotates(self) -> bool:
+        """Whether the agents that play the tests change seats."""
+        return self.test_agents is not None and self.rotate_tests
 
 
 def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[RunContext, FoundCheckpoint | None]:
@@ -156,7 +162,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     )
     context = RunContext(
         setup=setup, envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
-        rotate=call.test_agents is not None, learning=learning, exploring=exploring, streams=streams, storage=storage,
+        rotate=call.rotates, learning=learning, exploring=exploring, streams=streams, storage=storage,
         schedulers=schedulers, learner_actors=learner_actors, folder=folder, call_number=calls + 1,
         env_seed=child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets=budgets,
         callbacks=CallbackList([*built_in, *setup.callbacks]), manifest=manifest, earlier=earlier,
@@ -219,7 +225,7 @@ def _earlier(call: TrainCall, spec: EnvSpec, line_up: Seating, learning: Array) 
     """Return the results that the call continues, or None."""
     if call.earlier is None:
         return None
-    rotate, own = call.test_agents is not None, call.earlier is call.previous
+    rotate, own = call.rotates, call.earlier is call.previous
     return results_of(call.earlier, spec, line_up.agents, rotate=rotate, learning=learning, own=own)
 
 
@@ -232,7 +238,8 @@ def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, masks: tuple[
         check_resumable([*call.agents, *(call.test_agents or ())])
         check_frames(spec, memory=setup.checkpoint.settings.memory)
     return {
-        "seed": setup.seed, "call": arguments_of(setup, spec, call.agents, call.test_agents, masks),
+        "seed": setup.seed,
+        "call": arguments_of(setup, spec, call.agents, call.test_agents, masks, rotate_tests=call.rotate_tests),
         "versions": versions(), "threads": threads(call.agents), "reproducible": spec.reproducible,
     }  # fmt: skip
 

@@ -61,7 +61,7 @@ class Run:
         self.events = Events(trainer, context.callbacks, self.counters, self.clock, self.traffic)
         labels = [label for seated in context.seating.learners for label in seated.labels]
         self.scalars = Scalars(self.history, labels, self.events.tell)
-        line_up = context.line_up.agents if context.rotate else None
+        line_up = None if context.line_up is context.seating else context.line_up.agents
         self.selection = ModelSelection(setup.reward_metric, spec.names, context.seating.agents, line_up)
         self.due = _due(context)
         if earlier is not None:

@@ -124,6 +124,7 @@ class TrainSettings:
 
     plot: bool = setting(True, doc="plot the run at its end")
     any_threads: bool = setting(False, doc="allow another number of threads on resume")
+    rotate_tests: bool = setting(True, doc="test_agents move on by one seat after each episode")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,10 @@ from tests.tools.drawing import watched
 from tests.tools.runs import write_run
 
 SHORT, LONG, WIDE = "{}", "an_unusually_long_name_of_a_player_that_somebody_gave_to_it_{}", "名前" * 30 + "{}"
-KINDS = [(SHORT, 1), (LONG, 2), (WIDE, 9), (LONG, 30)]
+KINDS = [
+    pytest.param(SHORT, 1, id="short-1"), pytest.param(LONG, 2, id="long-2"), pytest.param(WIDE, 9, id="wide-9"),
+    pytest.param(LONG, 30, id="long-30"),
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -169,8 +172,9 @@ GRIDS = [{}, {"N": [3, 4, 5]}, {"shaped": [True, False]}, {"N": [3, 4, 5], "shap
 
 @pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: "-".join(grid))
 @pytest.mark.parametrize(
-    ("players", "opponents", "pattern"), [(1, 0, LONG), (3, 0, SHORT), (2, 3, LONG), (12, 0, LONG)]
-)
+    ("players", "opponents", "pattern"), [(1, 0, LONG), (3, 0, SHORT), (2, 3, LONG), (12, 0, LONG)],
+    ids=["1-long", "3-short", "2-long-against-3", "12-long"],
+)  # fmt: skip
 def test_of_an_evaluation(tmp_path, grid, players, opponents, pattern):
     found = evaluation(grid, names_of(f"player_{pattern}", players), names_of(f"run_{pattern}", 1 + opponents))
     write_figure(pictures.draw_returns(found), tmp_path / "returns.png")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.errors import in_line
 from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.tools.text_table import number
 from marltrain.trainer.reporting.curves import Curve
@@ -14,15 +15,14 @@ from marltrain.trainer.reporting.figures import (
     COLORS,
     INK,
     LINES,
-    add_title,
     draw_curve,
     name_axes,
     name_rows,
     new_figure,
     style,
 )
-from marltrain.trainer.reporting.labels import labels, unescaped, width_of
-from marltrain.trainer.reporting.legends import NAMED, add_legend, legend_room
+from marltrain.trainer.reporting.labels import SIZE, label, labels, unescaped, width_of
+from marltrain.trainer.reporting.legends import LINE, NAMED, add_common_legend, add_legend, legend_room
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,14 +32,18 @@ if TYPE_CHECKING:
 WON, DRAWN, LOST = COLORS[0], "#cccccc", COLORS[1]
 ROW, LOW_ROW = 0.36, 0.2
 """Inches of a row, and of a row of many."""
+WIDEST, BARS = 4.2, 5.2
+"""Inches: widest names of rows for which a picture becomes wider, and width of the axes then."""
 MANY_ROWS, MOST_ROWS = 20, 120
 """Number of rows from which they are low, and maximum number of rows of a picture; the table holds all."""
 PANELS, MOST_PANELS = 3, 24
 """Panels beside each other, and maximum number of panels of a picture."""
+PANEL = (3.0, 2.0)
+"""Inches of a panel: width, height without its title."""
 CELL = (0.75, 0.5)
 """Inches of an entry of the matrix: width, height."""
-NAMES = 2.2
-"""Widest names of the matrix, in inches."""
+NAMES, SIDES = 2.2, 2.4
+"""Inches: widest names of the matrix, and width of the colour bar and of its texts."""
 MATCH = ("agent", "against")
 
 
@@ -81,7 +85,8 @@ def draw_matrix(found: EvaluationResult) -> Figure:
     size = len(matrix)
     names = labels(matrix.index, inches=NAMES)
     widest = max(map(width_of, map(unescaped, names)))
-    figure = new_figure(2.4 + widest + CELL[0] * size, 1.4 + widest / 2 + CELL[1] * size)
+    width = max(CELL[0] * size, widest + SIDES + 0.4)  # half of the picture at least
+    figure = new_figure(SIDES + widest + width, 1.4 + widest / 2 + CELL[1] * size)
     ax = figure.subplots()
     values = matrix.to_numpy(float)
     low, high = (0.0, 1.0) if value == "won" else (float(values.min()), float(values.max()))
@@ -131,11 +136,14 @@ def _panels(found: EvaluationResult, axis: str, apart: Sequence[str], within: Se
 
     apart: columns with a panel for each combination of values.  within: those with a line for each.
     """
+    from matplotlib.ticker import MaxNLocator
+
     several = [rows for _, rows in found.table.groupby(list(apart), sort=False)] if apart else [found.table]
     panels = several[:MOST_PANELS]
     columns = min(PANELS, len(panels))
     lines = -(-len(panels) // columns)
-    figure = new_figure(0.6 + 3.0 * columns, 0.4 + 2.2 * lines) if apart else new_figure(7.2, 3.9)
+    height = PANEL[1] + LINE * len(apart)
+    figure = new_figure(0.6 + PANEL[0] * columns, 0.4 + height * lines) if apart else new_figure(7.2, 3.9)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     told = list(dict.fromkeys(_told(row, within) for _, row in found.table.iterrows()))
     named = [name or str(found.table["player"].iloc[0]) for name in told]
@@ -144,18 +152,26 @@ def _panels(found: EvaluationResult, axis: str, apart: Sequence[str], within: Se
         style(ax, counts=False)
         _lines(ax, rows, axis, within, names)
         if apart:
-            add_title(ax, _told(rows.iloc[0], apart))
+            _add_titles(ax, rows.iloc[0], apart)
     for ax in axes.ravel()[len(panels) :]:
         ax.set_visible(False)
     for ax in axes[:, 0]:
         name_axes(ax, y="mean return")
     for ax in axes.ravel()[: len(panels)][-columns:]:  # the lowest panel of each column
         ax.tick_params(labelbottom=True)
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=found.table[axis].dtype.kind in "iu"))
         name_axes(ax, axis)
     if len(several) > len(panels):
         name_axes(axes[-1, 0], f"{axis}{_part(len(panels), len(several), 'combinations')}")
-    add_legend(axes[-1, 0])
+    add_common_legend(axes.ravel()[: len(panels)].tolist())
     return figure
+
+
+def _add_titles(ax: Axes, row: Any, keys: Sequence[str]) -> None:
+    """Write the values of a panel above it, a line for each part of its name."""
+    parts = [_told(row, [key]) for key in keys if key not in MATCH]
+    parts += [_told(row, MATCH)] if MATCH[0] in keys else []
+    ax.set_title("\n".join(label(part, inches=PANEL[0] - 0.5) for part in parts), loc="left", color=INK, fontsize=SIZE)
 
 
 def _lines(ax: Axes, rows: pd.DataFrame, axis: str, within: Sequence[str], names: Mapping[str, str]) -> None:
@@ -193,7 +209,9 @@ def _rows(found: EvaluationResult) -> Figure:
 
 def _row_axes(names: Sequence[str]) -> tuple[Figure, Axes]:
     """Return a picture with a row for each name, the first at the top, in places n - 1 to 0."""
-    figure = new_figure(7.2, 0.9 + (ROW if len(names) <= MANY_ROWS else LOW_ROW) * len(names))
+    widest = max((width_of(in_line(name)) for name in names), default=0.0)
+    width = max(7.2, min(widest, WIDEST) + BARS)
+    figure = new_figure(width, 0.9 + (ROW if len(names) <= MANY_ROWS else LOW_ROW) * len(names))
     ax = figure.subplots()
     style(ax, counts=False)
     name_rows(ax, np.arange(len(names))[::-1], names)

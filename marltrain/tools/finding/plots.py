@@ -156,7 +156,7 @@ def _draw_change(ax: Axes, x: Array, scores: Sequence[Array], smooth: int) -> No
     change = rate_of_change(moving_mean(means, smooth), smooth)
     ax.axhline(0, color="#999999", lw=0.8)
     ax.plot(x[smooth:], change, "o-", color=COLORS[1], ms=4)
-    name_axes(ax, y="change per candidate")
+    ax.set_ylabel("change per candidate", color=INK)
 
 
 def _label_candidates(ax: Axes, result: Found, names: Sequence[str], x: Array) -> None:
@@ -207,7 +207,8 @@ def draw_sweep(
     name_axes(top, y=by)
     bottom.axhline(0, color="#999999", lw=0.8)
     bottom.plot(rates, np.gradient(values, np.log10(rates)), color=COLORS[1])
-    name_axes(bottom, "learning rate", "change per decade")
+    bottom.set_ylabel("change per decade", color=INK)
+    name_axes(bottom, "learning rate")
     for ax in (top, bottom):
         style(ax)
     log_labels(bottom)

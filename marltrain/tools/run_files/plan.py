@@ -15,11 +15,13 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.agents.weights import holds_several
 from marltrain.policies.algorithms.registry import registered_name
+from marltrain.tools.run_files.line_up import beside_random, check_test_against, line_up
 from marltrain.tools.run_files.settings import settings_of_agent, settings_of_trainer
 from marltrain.tools.run_files.sharing import by_agent
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.make_agents import make_agents
+from marltrain.trainer.sides import sides_of, teams_of
 from marltrain.trainer.tuned import tuned
 
 
@@ -40,7 +42,8 @@ class RunPlan:
     algo: algorithm of all players; `players` by name or pattern, if there are several.  settings: those of all agents.
     trainer: arguments of `DecentralizedTrainer`, beside `team_reward` and `run_dir`.
     weights: folder of initial weights, see `LearningAgent.load_weights`.
-    self_play: one agent in all seats, tested against random ones.  tuned: begin with settings known to work.
+    self_play: one agent in all seats, tested against random ones.  test_against: who plays at random in tests, see
+    `line_up`; None: nobody, but for self-play.  tuned: begin with settings known to work.
     callbacks: in their order.
     """
 
@@ -57,6 +60,7 @@ class RunPlan:
     backend: str | None = None
     teams: Any = None
     team_reward: Any = None
+    test_against: Any = None
     weights: str | None = None
     run_dir: str | None = None
     callbacks: Sequence[Callback] = ()
@@ -77,6 +81,7 @@ class RunPlan:
         for option, on in (("--tuned", self.tuned), ("--self-play", self.self_play)):
             if on and self.algo is None:
                 raise ConfigError(f"{option} needs one algorithm for all players: --algo ALGO")
+        check_test_against(self.test_against)
         if self.tuned and not isinstance(self.algo, str):
             raise ConfigError("--tuned: there are tuned settings for marltrain's own algorithms only")
         known = tuned(self.algo, self.env) if self.tuned else {"trainer": {}, "agents": {}}
@@ -121,9 +126,17 @@ class MadeRun:
         if learns and not any(learns) and any(plan.learns is False for plan in own):
             raise ConfigError("train: no player learns: set learns = true for a player whose agent can learn")
         explores = [plan.explores for plan in own] if own else None
-        test_agents = [self.agents[0], *(RandomAgent() for _ in self.agents[1:])] if self.plan.self_play else None
         mask = learns if learns and any(learns) else None  # the trainer says why no agent can learn
-        return self.trainer.train(self.agents, mask, explores, test_agents=test_agents, **more)
+        return self.trainer.train(self.agents, mask, explores, **self._tests(learns), **more)
+
+    def _tests(self, learns: Sequence[bool] | None) -> dict[str, Any]:
+        """Return the arguments of `train` that say who plays the tests."""
+        against = self.plan.test_against
+        if against is None:
+            return {"test_agents": beside_random(self.agents)} if self.plan.self_play else {}
+        learns = [agent.learns for agent in self.agents] if learns is None else learns
+        sides = sides_of(self.names, self.trainer.setup.team_reward, teams_of(self.agents, self.names))
+        return line_up(against, self.agents, self.names, learns, sides)._asdict()
 
     def of(self, player: str) -> PlayerPlan:
         """Return the plan of a player: that of its name, else of the pattern that matches."""

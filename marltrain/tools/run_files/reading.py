@@ -23,7 +23,7 @@ from marltrain.trainer.settings import TrainerSettings
 
 TEXTS = ("env", "algo", "backend", "weights", "run_dir")
 FLAGS = ("share", "identify", "self_play", "tuned")
-TABLES = ("env_args", "trainer", "agents", "players", "callbacks", "teams", "team_reward")
+TABLES = ("env_args", "trainer", "agents", "players", "callbacks", "teams", "team_reward", "test_against")
 OF_PLAYERS = ("algo", "learns", "explores")
 """Keys of a table of `players` beside the settings of its algorithm."""
 AGENT_ARGUMENTS = ("device", "jit_compile")
@@ -145,7 +145,7 @@ def _plan(source: _Source, found: Mapping[str, Any], given: Collection[str]) -> 
         except ConfigError as error:
             raise source.error("", "run_dir", str(error)) from error
     own: Any = {name: found[name] for name in (*TEXTS, *FLAGS) if name in found}
-    own |= {name: found[name] for name in ("teams", "team_reward") if name in found}
+    own |= {name: found[name] for name in ("teams", "team_reward", "test_against") if name in found}
     return RunPlan(
         **own, env_args=_values(source, found, "env_args"), players=players, settings=settings, trainer=trainer,
         callbacks=_callbacks(source, found.get("callbacks", [])),

@@ -36,7 +36,8 @@ def to_toml(plan: RunPlan) -> str:
         plan = replace(plan, run_dir=None)
     top |= {name: value for name in ("algo", "backend", "weights", "run_dir") if (value := getattr(plan, name))}
     top |= {name: True for name in FLAGS if getattr(plan, name)}
-    top |= {name: value for name in ("teams", "team_reward") if (value := getattr(plan, name)) is not None}
+    teams = ("teams", "team_reward", "test_against")
+    top |= {name: value for name in teams if (value := getattr(plan, name)) is not None}
     lines = [HEAD, *([_comment(options)] if options else [])]
     lines += [f"{name} = {_toml(as_text(value, name))}" for name, value in top.items()]
     trainer = without_options(plan.trainer, BY_OPTION)

@@ -96,7 +96,7 @@ def _name_values(ax: Axes, values: pd.Series) -> None:
         ax.set_xscale("log")
         log_labels(ax)
     else:
-        ax.xaxis.set_major_locator(MaxNLocator(4, integer=values.dtype.kind in "iu"))
+        ax.xaxis.set_major_locator(MaxNLocator(3, integer=values.dtype.kind in "iu"))
         ax.xaxis.set_major_formatter(ScalarFormatter())
 
 

@@ -121,8 +121,9 @@ class ModelSelection:
         warn(
             f"the metric is 0 whatever is learned: the returns of the players that learn ({', '.join(self._judged)}) "
             "sum to zero in every test episode. Give train() a line-up for tests in which agents that learn play "
-            "others, such as test_agents=[agent, RandomAgent()], or give the trainer a reward_metric. Until the metric "
-            "moves, best/ holds the agents of the last test, and save_best_fn is called after every test"
+            "others, such as test_agents=[agent, RandomAgent()] (--test-against random), or give the trainer a "
+            "reward_metric. Until the metric moves, best/ holds the agents of the last test, and save_best_fn is "
+            "called after every test"
         )
 
 

@@ -126,7 +126,7 @@ def _number(value: Any, digits: int) -> str:
             if abs(value) >= 10 * size and value % size == 0:
                 return f"{value // size}{unit}"
         return str(value)
-    if not value or 0.01 <= abs(value) < 1e6 or not math.isfinite(value):
+    if not value or 0.01 < abs(value) < 1e6 or not math.isfinite(value):
         return f"{value:.{digits}g}" if digits < 17 else repr(value)
     mantissa, _, exponent = (f"{value:.{digits - 1}e}" if digits < 17 else f"{value:.16e}").partition("e")
     if digits == 17 and float(f"{float(mantissa):.6g}e{exponent}") == value:

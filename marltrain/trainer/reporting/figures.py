@@ -27,13 +27,13 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f
 INK, GRID = "#333333", "#e4e4e4"
 LINES = ("-", "--", ":", "-.")
 """Line styles, which distinguish curves if there are more curves than colours."""
-TITLE, LONGEST_TITLE, TITLE_MARGIN = 11.0, 120, 0.9
+TITLE, LONGEST_TITLE, TITLE_MARGIN = 11.0, 120, 1.3
 """Size of a title in points, its maximum number of letters, and inches of the picture's width beside it."""
 NAME = 10.0
 """Size of the names of axes, in points."""
 GROWTH = 1.15
 """Factor by which the layout makes axes larger than they are at first."""
-ROW_NAMES, COLUMN_NAMES = 0.4, 1.5
+ROW_NAMES, COLUMN_NAMES = 0.45, 1.5
 """Widest names of rows, as a fraction of a picture's width, and of columns, in inches."""
 COLUMN, GAP = 0.2, 0.1
 """Least width of a named column, and of the room between names beside each other, in inches."""

@@ -34,6 +34,7 @@ DASH = 5.0
 """Length of a dash of coincident lines, in widths of the line."""
 LARGEST_MARK = 10.0
 """Maximum size of a marker of coincident lines, in points."""
+TURNS = "dashes that take turns: lines on each other"
 SHORT = 1.0
 """Maximum number of inches of the name of the line on which another one lies."""
 
@@ -65,25 +66,56 @@ def add_legend(ax: Axes) -> None:
     add_legends([ax])
 
 
+def add_common_legend(panels: Sequence[Axes]) -> None:
+    """Add one legend of several panels, whose lines of equal labels look alike, below the picture, which grows.
+
+    To be called when all else is drawn; see `add_legend`.
+    """
+    if len(panels) == 1:
+        add_legend(panels[0])
+        return
+    entries: dict[str, Any] = {}
+    for ax in panels:
+        entries |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    notes = [TURNS] if any(_lying(ax) for ax in panels) else []
+    handles, texts, how = _entries(panels[0], list(entries.values()), list(entries), notes)
+    if texts:
+        figure: Any = panels[0].figure
+        figure.legend(handles, texts, loc="outside lower left", **how)  # takes the looks of the lines as they are
+        _grow(panels[0], len(texts), how["ncols"])
+    for ax in panels:
+        show_coincident(ax)
+
+
 def _add_legend(ax: Axes) -> None:
+    handles, texts, how = _entries(ax, *ax.get_legend_handles_labels())
+    if texts:
+        place = {"loc": "upper left", "bbox_to_anchor": (0.0, 0.0), "bbox_transform": _below(ax)}
+        ax.legend(handles, texts, borderaxespad=0.0, borderpad=0.0, **place, **how)
+        _grow(ax, len(texts), how["ncols"])
+
+
+def _entries(
+    ax: Axes, handles: Sequence[Any], texts: Sequence[str], notes: Sequence[str] = ()
+) -> tuple[list[Any], list[str], dict[str, Any]]:
+    """Return handles and texts of a legend, notes included, and its look."""
     from matplotlib.lines import Line2D
 
-    handles, texts = ax.get_legend_handles_labels()
     if len(texts) > NAMED:
-        more = len(texts) - NAMED + 1
-        handles, texts = [*handles[: NAMED - 1], Line2D([], [], lw=0)], [*texts[: NAMED - 1], f"and {more} more"]
-    if not texts:
-        return
-    room = _room(ax) + HANDLE
-    widest = max(width_of(unescaped(text)) for text in texts) + HANDLE
-    columns = int(min(MOST_COLUMNS, len(texts), max(1, room // widest)))
+        notes = [f"and {len(texts) - NAMED + 1} more", *notes]
+        handles, texts = handles[: NAMED - 1], texts[: NAMED - 1]
+    texts = [*texts, *notes]
+    widest = max((width_of(unescaped(text)) for text in texts), default=0.0) + HANDLE
+    columns = int(min(MOST_COLUMNS, len(texts), max(1, (_room(ax) + HANDLE) // widest)))
+    how = {"frameon": False, "fontsize": SIZE, "ncols": columns, "labelcolor": INK, "handlelength": 1.8,
+           "columnspacing": 1.2}  # fmt: skip
+    return [*handles, *(Line2D([], [], lw=0) for _ in notes)], texts, how
+
+
+def _grow(ax: Axes, entries: int, columns: int) -> None:
+    """Let the picture grow by the height of a legend."""
     figure: Any = ax.figure
-    ax.legend(
-        handles, texts, loc="upper left", bbox_to_anchor=(0.0, 0.0), bbox_transform=_below(ax), borderaxespad=0.0,
-        borderpad=0.0, frameon=False, fontsize=SIZE, ncols=columns, labelcolor=INK, handlelength=1.8,
-        columnspacing=1.2,
-    )  # fmt: skip
-    figure.set_figheight(figure.get_figheight() + -(-len(texts) // columns) * LINE + PAD / POINTS)
+    figure.set_figheight(figure.get_figheight() + -(-entries // columns) * LINE + PAD / POINTS)
 
 
 def show_coincident(ax: Axes) -> None:
@@ -91,15 +123,10 @@ def show_coincident(ax: Axes) -> None:
 
     The label of every line but the first says on which one it lies.
     """
-    lines = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
-    if len(lines) < 2:
-        return
-    ax.autoscale_view()
-    for group in coincident([_points(ax, line) for line in lines]):
-        first = label(unescaped(str(lines[group[0]].get_label())), inches=SHORT)
-        seen = min(len(group), NAMED)
-        for turn, i in enumerate(group):
-            line = lines[i]
+    for lines in _lying(ax):
+        first = label(unescaped(str(lines[0].get_label())), inches=SHORT)
+        seen = min(len(lines), NAMED)
+        for turn, line in enumerate(lines):
             if turn:
                 end = _same_as(first)
                 own = label(unescaped(str(line.get_label())), inches=_room(ax) - width_of(unescaped(end)))
@@ -108,6 +135,15 @@ def show_coincident(ax: Axes) -> None:
             if turn < seen:
                 line.set_linestyle((turn * DASH, (DASH, (seen - 1) * DASH)))
                 line.set_markersize(min(LARGEST_MARK, line.get_markersize() + 2.0 * (seen - 1 - turn)))
+
+
+def _lying(ax: Axes) -> list[list[Line2D]]:
+    """Return the groups of labelled lines of axes that lie on each other."""
+    lines = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+    if len(lines) < 2:
+        return []
+    ax.autoscale_view()
+    return [[lines[i] for i in group] for group in coincident([_points(ax, line) for line in lines])]
 
 
 def coincident(curves: Sequence[Array]) -> list[list[int]]:

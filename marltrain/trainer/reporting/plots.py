@@ -26,7 +26,7 @@ from marltrain.trainer.reporting.history import TESTS_FILE
 from marltrain.trainer.reporting.labels import label, labels as labels_of
 from marltrain.trainer.reporting.legends import add_legend, legend_room
 from marltrain.trainer.reporting.run_groups import config_of, found, kinds, name_of, shown_names, with_tests
-from marltrain.trainer.reporting.sides import is_zero_sum, side_returns, sides_of_run
+from marltrain.trainer.reporting.side_returns import is_zero_sum, side_returns, sides_of_run
 
 if TYPE_CHECKING:
     import pandas as pd

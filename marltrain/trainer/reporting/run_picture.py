@@ -23,7 +23,8 @@ from marltrain.trainer.reporting.figures import (
 )
 from marltrain.trainer.reporting.labels import labels
 from marltrain.trainer.reporting.legends import add_legends, legend_room
-from marltrain.trainer.reporting.sides import RETURN, players_of, side_returns, sides_of
+from marltrain.trainer.reporting.side_returns import RETURN, players_of, side_returns
+from marltrain.trainer.sides import sides_of
 
 if TYPE_CHECKING:
     import pandas as pd

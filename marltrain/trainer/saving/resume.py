@@ -45,6 +45,8 @@ def arguments_of(
     agents: Sequence[Agent],
     test_agents: Sequence[Agent] | None,
     masks: tuple[Array, Array],
+    *,
+    rotate_tests: bool,
 ) -> dict[str, Any]:
     """Return the arguments that a resumed call of `train` must repeat, as JSON values."""
     settings = {name: value for name, value in dataclasses.asdict(setup.settings).items() if name not in FREE}
@@ -64,6 +66,7 @@ def arguments_of(
         },
         "agents": _described(agents, agents),
         "test_agents": None if test_agents is None else _described(test_agents, [*agents, *test_agents]),
+        **({} if test_agents is None or rotate_tests else {"rotate_tests": False}),
         "learning_mask": learning.tolist(),
         "exploration_mask": exploring.tolist(),
     }

@@ -1,0 +1,64 @@
+"""The options `--team-reward`, `--teams` and `--test-against` of `marltrain train`: who plays with and against whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from marltrain.cli.options import Parser
+from marltrain.errors import ConfigError
+
+
+def add_team_arguments(parser: Parser) -> None:
+    """Add the three options; each takes a word, or may be repeated."""
+    parser.add_argument("--team-reward", action="append", metavar="mean|sum|TEAM=PLAYER,...",
+                        help="reward to learn from: mean or sum of all players, or a team whose players learn from the "
+                        "mean of theirs; once for each team, players by name or pattern")  # fmt: skip
+    parser.add_argument("--teams", action="append", metavar="prefix|TEAM=PLAYER,...",
+                        help="teams that learn together (qmix and the like): players of equal names before the last "
+                        "_, or once for each team")  # fmt: skip
+    parser.add_argument("--test-against", action="append", metavar="[PLAYER=]random",
+                        help="let random players hold all seats in tests but those of the first side that learns; or "
+                        "the seats of these players")  # fmt: skip
+
+
+def pop_teams(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove the three options and return those that were given, as fields of a `RunPlan`; raises ConfigError."""
+    given: dict[str, Any] = {}
+    for name in ("team_reward", "teams"):
+        if name in options:
+            given[name] = teams_of(f"--{name.replace('_', '-')}", options.pop(name))
+    if "test_against" in options:
+        given["test_against"] = _opponents(options.pop("test_against"))
+    return given
+
+
+def teams_of(option: str, texts: Sequence[str]) -> Any:
+    """Return one word, or teams with their players from texts TEAM=PLAYER,...; raises ConfigError for other texts."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    teams: dict[str, list[str]] = {}
+    for text in texts:
+        team, equals, players = text.partition("=")
+        named = [player for player in players.split(",") if player]
+        if not equals or not team or not named:
+            raise ConfigError(f"{option} takes one word, or TEAM=PLAYER,... for each team, got {text!r}")
+        if team in teams:
+            raise ConfigError(f"{option} names the team {team!r} twice: give its players at once, separated by commas")
+        teams[team] = named
+    return teams
+
+
+def _opponents(texts: Sequence[str]) -> Any:
+    """Return "random", or {player: opponent} from texts PLAYER=random."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    opponents: dict[str, str] = {}
+    for text in texts:
+        player, _, opponent = text.rpartition("=")
+        if not player or not opponent:
+            raise ConfigError(f"--test-against takes random, or PLAYER=random for each player, got {text!r}")
+        if player in opponents:
+            raise ConfigError(f"--test-against names {player!r} twice")
+        opponents[player] = opponent
+    return opponents
