@@ -86,10 +86,10 @@ def tables(result: Mapping[str, Any]) -> list[Any]:
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the plots of runs by empty files: drawing takes longer than training for a few steps."""
 
-    def empty(tests: object, episodes: object, path: Path, *, title: str = "") -> None:
+    def empty(tests: object, episodes: object, path: Path, **told: object) -> None:
         path.touch()
 
-    monkeypatch.setattr("marltrain.trainer.reporting.plots.draw_run", empty)
+    monkeypatch.setattr("marltrain.trainer.reporting.run_picture.draw_run", empty)
 
 
 class Recorder(Callback):

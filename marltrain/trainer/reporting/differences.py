@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 MISSING = "none"
@@ -13,6 +14,8 @@ BRIEF = {"learning_rate": "lr", "critic_learning_rate": "critic lr", "actor_lear
 """Short names of settings; others keep their names."""
 MOST_TOLD = 3
 """Number of differing settings from which those that are not needed to tell groups apart are left out."""
+WHOLE = 17
+"""Number of digits from which a number loses nothing."""
 SCHEDULE = {"kind", "start", "stop", "steps"}
 PLAYERS = "players"
 """Key of the settings by player."""
@@ -106,13 +109,13 @@ def full(value: Any) -> str:
     """Return a JSON value as a text that holds all of it."""
     if isinstance(value, Mapping):
         if set(value) == SCHEDULE:
-            ends = "→".join(_number(value[end], digits=17) for end in ("start", "stop"))
-            return f"{value['kind']} {ends} in {_number(value['steps'], digits=17)}"
+            ends = "→".join(_number(value[end], digits=WHOLE) for end in ("start", "stop"))
+            return f"{value['kind']} {ends} in {_number(value['steps'], digits=WHOLE)}"
         kind = f"{value['type']} " if "type" in value else ""
         return kind + ", ".join(f"{name} {full(inner)}" for name, inner in value.items() if name != "type")
     if isinstance(value, list):
         return f"({', '.join(map(full, value))})"
-    return value if isinstance(value, str) else _number(value, digits=17)
+    return value if isinstance(value, str) else _number(value, digits=WHOLE)
 
 
 def _number(value: Any, digits: int) -> str:
@@ -126,12 +129,13 @@ def _number(value: Any, digits: int) -> str:
             if abs(value) >= 10 * size and value % size == 0:
                 return f"{value // size}{unit}"
         return str(value)
-    if not value or 0.01 < abs(value) < 1e6 or not math.isfinite(value):
-        return f"{value:.{digits}g}" if digits < 17 else repr(value)
-    mantissa, _, exponent = (f"{value:.{digits - 1}e}" if digits < 17 else f"{value:.16e}").partition("e")
-    if digits == 17 and float(f"{float(mantissa):.6g}e{exponent}") == value:
-        mantissa = f"{float(mantissa):.6g}"
-    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+    if not math.isfinite(value):
+        return str(value)
+    rounded = Decimal(f"{value:.{digits}g}") if digits < WHOLE else Decimal(repr(value))
+    small = value and not 0.01 < abs(value) < 1e6
+    digits_, _, exponent = (f"{rounded:e}" if small else f"{rounded:f}").partition("e")
+    shortened = digits_.rstrip("0").rstrip(".") if "." in digits_ else digits_
+    return f"{shortened}e{int(exponent)}" if exponent else shortened
 
 
 def _key(value: Any) -> str:

@@ -91,7 +91,7 @@ def test_several_environments_are_normalised(tmp_path):
 def test_groups_differ_in_settings_or_have_names(tmp_path):
     runs = [write(tmp_path / f"{envs}", scores={"ppo": FIRST["ppo"]}, trainer={"num_train_envs": envs})
             for envs in (4, 8)]  # fmt: skip
-    assert list(mt.compare(runs, resamples=5).groups) == ["ppo (num_train_envs=4)", "ppo (num_train_envs=8)"]
+    assert list(mt.compare(runs, resamples=5).groups) == ["ppo (num_train_envs 4)", "ppo (num_train_envs 8)"]
     named = mt.compare({"few": runs[:1], "many": runs[1:]}, resamples=5)
     assert list(named.groups) == ["few", "many"]
     with pytest.raises(mt.ConfigError, match="is in two groups, 'few' and 'again'"):

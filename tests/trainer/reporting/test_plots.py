@@ -1,16 +1,19 @@
 import json
+from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pytest
 
 from marltrain.errors import ConfigError, SaveError
+from marltrain.trainer.reporting import plots, run_picture
 from marltrain.trainer.reporting.curves import read_tests
 from marltrain.trainer.reporting.figures import COLORS, INK, new_figure
 from marltrain.trainer.reporting.history import TESTS_FILE, History
 from marltrain.trainer.reporting.legends import add_legend
 from marltrain.trainer.reporting.plots import NUMBERS, _curve, _merged, plot_runs
 from marltrain.trainer.reporting.run_picture import _losses, _returns, draw_run
+from tests.team_toys import TEAMS
 
 
 def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
@@ -227,6 +230,143 @@ def test_legend_names_the_curves(tmp_path):
     assert named(ax) == ["b"]
     ax = new_figure(4, 3).subplots()
     for i in range(20):
-        ax.plot([0], [0], label=str(i))
+        ax.plot([0], [i], label=str(i))
     add_legend(ax)
     assert named(ax) == [*map(str, range(11)), "and 9 more"]
+
+
+def drawn_lines(monkeypatch, *runs, **options):
+    """Return the lines of a picture of runs by their labels, its title, and the name of its vertical axis."""
+    seen: list[Any] = []
+
+    def keep(figure, path):
+        (ax,) = figure.axes
+        told = {str(line.get_label()): line.get_ydata().tolist() for line in ax.lines}
+        seen.append((told, ax.get_title(loc="left"), ax.get_ylabel()))
+
+    monkeypatch.setattr(plots, "write_figure", keep)
+    plot_runs(runs, **options)
+    return seen[0]
+
+
+def settled(rate, **changed):
+    """A config.json of two players that differs in the learning rate."""
+    seats = [{"player": name, "agent": {"type": "dqn", "settings": {"learning_rate": rate}}} for name in "ab"]
+    return {"algo": "dqn", "env": "mpe2/simple_v3", "seats": seats, **changed}
+
+
+def test_labels_say_only_what_differs(tmp_path, monkeypatch):
+    runs = [written(tmp_path / str(i), config=settled(rate), shift=i) for i, rate in enumerate((1e-3, 1e-4, 1e-4))]
+    lines, title, name = drawn_lines(monkeypatch, *runs)
+    assert list(lines) == ["lr 1e-3", "lr 1e-4 (2 runs)"] and title == "dqn on mpe2/simple_v3"
+    assert name == "metric in tests" and lines["lr 1e-4 (2 runs)"] == [1.5, 2.5, 3.5, 4.5, 5.5]
+    lines, title, _ = drawn_lines(monkeypatch, runs[0])
+    assert list(lines) == ["dqn on mpe2/simple_v3"] and title == ""
+    other = written(tmp_path / "ppo", config=settled(1e-3, algo="ppo"), shift=8)
+    lines, title, _ = drawn_lines(monkeypatch, *runs, other)
+    assert list(lines) == ["dqn, lr 1e-3", "dqn, lr 1e-4 (2 runs)", "ppo"] and title == "mpe2/simple_v3"
+    other = written(tmp_path / "tag", config=settled(1e-3, env="mpe2/tag"), shift=8)
+    lines, title, _ = drawn_lines(monkeypatch, runs[0], other)
+    assert list(lines) == ["mpe2/simple_v3", "mpe2/tag"] and title == "dqn"
+    lines, title, _ = drawn_lines(monkeypatch, runs[0], written(tmp_path / "bare", shift=8))
+    assert list(lines) == ["dqn on mpe2/simple_v3", "bare"] and title == ""
+
+
+def test_own_labels_and_title(tmp_path, monkeypatch):
+    """A label stands for a run, or for all runs of a folder; runs of equal labels are one curve."""
+    runs = [written(tmp_path / "more" / str(i), config=settled(i), shift=i) for i in range(2)]
+    runs.append(written(tmp_path / "c", shift=5))
+    lines, title, _ = drawn_lines(monkeypatch, *runs, labels=["mine", "yours", "mine"], title="both")
+    assert lines == {"mine (2 runs)": [2.5, 3.5, 4.5, 5.5, 6.5], "yours": [1, 2, 3, 4, 5]} and title == "both"
+    lines, title, _ = drawn_lines(monkeypatch, tmp_path / "more", runs[2], labels=["$x$", "_c"])
+    assert list(lines) == [r"\$x\$ (2 runs)", " _c"] and title == ""
+    assert drawn_lines(monkeypatch, *runs[:2], title="")[1] == ""
+
+
+@pytest.mark.parametrize("labels", [["a"], ["a", "b", "c"], "ab", []])
+def test_a_label_for_each_run(tmp_path, labels):
+    runs = [written(tmp_path / str(i)) for i in range(2)]
+    with pytest.raises(ConfigError, match="one name for each of the 2 entries of run_dirs"):
+        plot_runs(runs, labels=labels, out=tmp_path / "a.png")
+
+
+def test_a_label_is_not_for_several_environments(tmp_path):
+    runs = [written(tmp_path / env, config=settled(1, env=env)) for env in ("one", "two")]
+    with pytest.raises(ConfigError, match="label 'x' is given to runs of several environments, one, two"):
+        plot_runs(runs, labels=["x", "x"], out=tmp_path / "a.png")
+
+
+def test_another_column_is_drawn(tmp_path, monkeypatch):
+    run = written(tmp_path / "run")
+    lines, _, name = drawn_lines(monkeypatch, run, metric="return/right")
+    assert [*lines.values()] == [[0, -1, -2, -3, -4]] and name == "return/right in tests"
+    lines, _, _ = drawn_lines(monkeypatch, run, metric="left/loss/total")  # the first test is before any update
+    assert [*lines.values()] == [[1, 0.5, 1 / 3, 0.25]]
+    with pytest.raises(ConfigError, match=r"no column of numbers 'return/rihgt'.*Did you mean 'return/right'"):
+        plot_runs([run], metric="return/rihgt", out=tmp_path / "a.png")
+    with pytest.raises(ConfigError, match="no column of numbers 'judged'"):
+        plot_runs([run], metric="judged", out=tmp_path / "a.png")
+
+
+def zero_sum(folder, scale=1.0, config=None):
+    """Write a run of five players in two teams, whose returns in test i sum to zero; the metric is their mean, 0."""
+    players = [name for team in TEAMS.values() for name in team]
+    made = History(players, folder)
+    for i in range(4):
+        red, blue = scale * i * np.array([2.0, 4.0]), -scale * i * np.array([1.0, 2.0, 3.0])
+        made.add_test(
+            episodes=i, env_steps=10 * i, updates=i, gradient_steps=i, seconds=i, metric=0.0, interval=(0.0, 0.0),
+            returns=np.concatenate([red, blue]), judged=players, best=True, num_unfinished=0,
+        )  # fmt: skip
+    made.write(now=True)
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_sides_of_zero_sum_runs_are_drawn(tmp_path, monkeypatch):
+    """Their metric is 0 in every test. Team red has 2 and 4 times i, mean 3i; blue -1, -2 and -3 times i: -2i."""
+    config = settled(1e-3, trainer={"team_reward": TEAMS})
+    run, twice = zero_sum(tmp_path / "a", config=config), zero_sum(tmp_path / "b", 3.0, config=config)
+    lines, title, name = drawn_lines(monkeypatch, run)
+    assert lines == {"red": [0, 3, 6, 9], "blue": [0, -2, -4, -6]} and name == "return in tests"
+    assert title == "dqn on mpe2/simple_v3"
+    lines, _, _ = drawn_lines(monkeypatch, run, twice)
+    assert lines == {"red (2 runs)": [0, 6, 12, 18], "blue (2 runs)": [0, -4, -8, -12]}
+    lines, _, _ = drawn_lines(monkeypatch, run, twice, labels=["x", "y"])
+    assert list(lines) == ["x: red", "x: blue", "y: red", "y: blue"]
+    lines, _, _ = drawn_lines(monkeypatch, zero_sum(tmp_path / "c"))
+    assert lines["blue_2"] == [0, -3, -6, -9] and len(lines) == 5
+    assert list(drawn_lines(monkeypatch, run, metric="metric")[0].values()) == [[0, 0, 0, 0]]
+    assert (
+        len(drawn_lines(monkeypatch, run, written(tmp_path / "d", shift=1))[0]) == 2
+    )  # another one's metric says something
+
+
+def panels(monkeypatch, made, **told):
+    """Return the lines of each panel of a run's picture, by the names of the vertical axes."""
+    seen: list[Any] = []
+    monkeypatch.setattr(run_picture, "write_figure", lambda figure, path: seen.append(figure))
+    draw_run(made.tests, made.episodes, "metrics.png", **told)
+    return {ax.get_ylabel(): {str(line.get_label()): line.get_ydata().tolist() for line in ax.lines}
+            for ax in seen[0].axes}  # fmt: skip
+
+
+def test_returns_of_each_side_in_tests_are_drawn(tmp_path, monkeypatch):
+    made = History([name for team in TEAMS.values() for name in team], None)
+    for i in range(3):
+        made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=0.0,
+                      interval=(0.0, 0.0), returns=i * np.array([2.0, 4.0, -1.0, -2.0, -3.0]), judged=["red_0"],
+                      best=True, num_unfinished=0)  # fmt: skip
+    lines = panels(monkeypatch, made, sides=TEAMS)["return in tests"]
+    assert lines == {"red (mean of 2 players)": [0, 3, 6], "blue (mean of 3 players)": [0, -2, -4]}
+    assert panels(monkeypatch, made)["return in tests"]["red_1"] == [0, 4, 8]
+
+
+def test_returns_that_are_the_metric_are_not_drawn_again(tmp_path, monkeypatch):
+    made = History(["a", "b"], None)
+    for i in range(3):
+        made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=float(i),
+                      interval=(0.0, 0.0), returns=np.array([i, i]), judged=["a", "b"], best=True,
+                      num_unfinished=0)  # fmt: skip
+    assert list(panels(monkeypatch, made)) == ["metric in tests"]

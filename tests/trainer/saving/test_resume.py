@@ -102,6 +102,23 @@ def test_resume_refuses_another_line_up(half):
         )
 
 
+def test_resume_refuses_a_line_up_that_no_longer_changes_seats(tmp_path):
+    agents = ppo()
+    line_up = [agents[0], mt.RandomAgent()]
+    run = tmp_path / "run"
+    trainer(steps_per_train=24, run_dir=run, callbacks=[mt.Checkpoint(every_steps=12)]).train(
+        agents, [1, 1], plot=False, test_agents=line_up, rotate_tests=False
+    )
+    again = ppo()
+    line_up = [again[0], mt.RandomAgent()]
+    with pytest.raises(ConfigError, match="rotate_tests is given only there"):
+        trainer(steps_per_train=60, run_dir=None).train(again, [1, 1], plot=False, resume=run, test_agents=line_up)
+    result = trainer(steps_per_train=36, run_dir=None).train(
+        again, [1, 1], plot=False, resume=run, test_agents=line_up, rotate_tests=False
+    )
+    assert result["num_collected_steps"] == 36
+
+
 def test_resume_refuses_another_number_of_threads_by_default(half, tmp_path):
     run = shutil.copytree(half, tmp_path / "run")
     torch.set_num_threads(2)
