@@ -19,13 +19,13 @@ def add_callback_arguments(parser: Parser) -> None:
         "--checkpoint", type=integer, metavar="INT", help="env steps between checkpoints (default: none)"
     )
     parser.add_argument("--log", action="append", choices=LOGGERS, help="write the scalars elsewhere too (repeatable)")
-    parser.add_argument("--project", metavar="NAME", help="W&B project and MLflow experiment (default: marltrain)")
+    parser.add_argument("--project", metavar="NAME", help="W&B project, MLflow experiment (default: marltrain)")
     group = parser.add_argument_group("early stopping and plateaus")
     group.add_argument("--target", type=float, metavar="FLOAT", help="metric at which training ends")
     group.add_argument("--patience", type=integer, metavar="INT",
-                       help="tests without improvement after which training ends")  # fmt: skip
+                       help="tests without improvement until training ends")  # fmt: skip
     group.add_argument("--plateau", type=integer, metavar="INT",
-                       help="tests without improvement after which the learning rate is reduced")  # fmt: skip
+                       help="tests without improvement until rates are reduced")  # fmt: skip
     group.add_argument("--plateau-factor", type=float, metavar="FLOAT", help="factor of a reduction (default: 0.5)")
     group.add_argument("--plateau-low", type=float, metavar="FLOAT",
                        help="lower bound of the learning rate (default: 0.0)")  # fmt: skip

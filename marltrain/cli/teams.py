@@ -11,15 +11,12 @@ from marltrain.errors import ConfigError
 
 def add_team_arguments(parser: Parser) -> None:
     """Add the three options; each takes a word, or may be repeated."""
-    parser.add_argument("--team-reward", action="append", metavar="mean|sum|TEAM=PLAYER,...",
-                        help="reward to learn from: mean or sum of all players, or a team whose players learn from the "
-                        "mean of theirs; once for each team, players by name or pattern")  # fmt: skip
-    parser.add_argument("--teams", action="append", metavar="prefix|TEAM=PLAYER,...",
-                        help="teams that learn together (qmix and the like): players of equal names before the last "
-                        "_, or once for each team")  # fmt: skip
-    parser.add_argument("--test-against", action="append", metavar="[PLAYER=]random",
-                        help="let random players hold all seats in tests but those of the first side that learns; or "
-                        "the seats of these players")  # fmt: skip
+    parser.add_argument("--team-reward", action="append", metavar="REWARD", help="to learn from: mean or sum of all, "
+                        "or TEAM=PLAYER,... (their mean) for each team")  # fmt: skip
+    parser.add_argument("--teams", action="append", metavar="TEAMS",
+                        help="that learn together: prefix (names before the last _), or TEAM=PLAYER,... for each")  # fmt: skip
+    parser.add_argument("--test-against", action="append", metavar="WHO", help="in tests: random for all but the first "
+                        "side that learns; or PLAYER=random, repeatable")  # fmt: skip
 
 
 def pop_teams(options: dict[str, Any]) -> dict[str, Any]:

@@ -26,12 +26,12 @@ def add_train_arguments(parser: Parser) -> None:
 
     backend = inspect.signature(make_agents).parameters["backend"].default
     names = ", ".join([*ALGORITHMS, RANDOM])
-    parser.add_argument("env", metavar="ENV|FILE", help="namespace/name (see `marltrain envs`) or module:attribute; or "
-                        "the file of a run: run.toml, or a run's config.json")  # fmt: skip
+    parser.add_argument("env", metavar="ENV|FILE", help="namespace/name (see `marltrain envs`), module:attribute, "
+                        "or the file of a run: run.toml, config.json")  # fmt: skip
     parser.add_argument("--algo", action="append", metavar="[PLAYER=]ALGO",
                         help=f"algorithm: {names}, or module:Class of your own; once for each player or "
                         "pattern, or one for all")  # fmt: skip
-    parser.add_argument("--tuned", action="store_true", help="begin with the settings known to work for this pair")
+    parser.add_argument("--tuned", action="store_true", help="begin with settings known to work for this pair")
     parser.add_argument("--settings", metavar="FILE", help="begin with the settings in a file of `tune`")
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents, see below")
@@ -39,7 +39,7 @@ def add_train_arguments(parser: Parser) -> None:
     parser.add_argument("--identify", action="store_true", help="--share agents observe which player they act for")
     parser.add_argument("--self-play", action="store_true", help="--share, and test against random players")
     parser.add_argument("--backend", help=f"framework (default: {backend})")
-    parser.add_argument("--weights", metavar="FOLDER", help="initial weights: a folder of saved agents or weights")
+    parser.add_argument("--weights", metavar="FOLDER", help="initial weights: folder of agents or weights")
     parser.add_argument("--env", dest="own_env", metavar="ENV", help="environment of your own that the file names")
     parser.add_argument("--print-config", action="store_true", help="print the complete run as TOML, and do not train")
     parser.add_argument("--run-dir", metavar="FOLDER", help="where all files go (default: a new one in runs/)")

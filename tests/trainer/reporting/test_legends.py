@@ -54,7 +54,7 @@ def test_coincident_lines_take_turns_and_are_told():
     add_legend(ax)
     assert named(ax) == ["line 0", "line 1", "line 2 (same line as line 0)", "line 3 (same line as line 0)"]
     found = [ax.lines[i] for i in (0, 2, 3)]
-    assert [line._unscaled_dash_pattern for line in found] == [(0, (5, 10)), (5, (5, 10)), (10, (5, 10))]  # type: ignore[attr-defined]
+    assert [line._unscaled_dash_pattern for line in found] == [(0, (5, 10)), (5, (5, 10)), (10, (5, 10))]
     sizes = [line.get_markersize() for line in found]
     assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == 3
     assert ax.lines[1].get_linestyle() == "-" and ax.lines[1].get_markersize() == 3
