@@ -14,7 +14,8 @@ def add_team_arguments(parser: Parser) -> None:
     parser.add_argument("--team-reward", action="append", metavar="REWARD", help="to learn from: mean or sum of all, "
                         "or TEAM=PLAYER,... (their mean) for each team")  # fmt: skip
     parser.add_argument("--teams", action="append", metavar="TEAMS",
-                        help="that learn together: prefix (names before the last _), or TEAM=PLAYER,... for each")  # fmt: skip
+                        help="that learn together: prefix (names before the last _), or TEAM=PLAYER,... for "
+                        "each")  # fmt: skip
     parser.add_argument("--test-against", action="append", metavar="WHO", help="in tests: random for all but the first "
                         "side that learns; or PLAYER=random, repeatable")  # fmt: skip
 
