@@ -15,14 +15,15 @@ from marltrain.config import checked_arguments, setting, validate
 from marltrain.errors import ConfigError, in_line
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
-from marltrain.trainer.reporting.run_view import clock
+from marltrain.trainer.reporting.progress_text import State, beside_bar, line
 from marltrain.trainer.reporting.speed import Speed
 from marltrain.waiting import listening
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-BAR = "{percentage:3.0f}%|{bar:20}| {desc}"
+BAR = "{{percentage:3.0f}}%|{{bar:{}}}| {{desc}}"
+NO_BAR = "{percentage:3.0f}% {desc}"
 BAR_INTERVAL = 0.1
 LINE_INTERVAL = 30.0
 
@@ -101,7 +102,7 @@ class Progress(Callback):
         self._best: float | None = None
         self._loss: float | None = None
         self._speed = Speed()
-        self._testing = ""
+        self._testing: tuple[int, int] | None = None
         self._shown_at = (0, 0.0)
 
     def on_train_start(self, moment: Moment) -> None:
@@ -113,7 +114,7 @@ class Progress(Callback):
             from tqdm import tqdm
 
             with self._while_it_is_read():
-                self._bar = tqdm(total=1.0, bar_format=BAR, file=self._file, mininterval=0.0, nrows=24)
+                self._bar = tqdm(total=1.0, bar_format=NO_BAR, file=self._file, mininterval=0.0, nrows=24)
 
     def on_collect(self, moment: Moment) -> None:
         """Refresh the display if it is due."""
@@ -130,19 +131,19 @@ class Progress(Callback):
 
     def on_test_start(self, moment: Moment) -> None:
         """Show that a test has started."""
-        self._testing = f"testing 0/{moment.data['episodes']:,} episodes"
+        self._testing = (0, moment.data["episodes"])
         if self._terminal:
             self._show(moment)
 
     def on_test_step(self, moment: Moment) -> None:
         """Update the progress of the test, and refresh the display if it is due."""
-        self._testing = f"testing {moment.data['finished']:,}/{moment.data['episodes']:,} episodes"
+        self._testing = (moment.data["finished"], moment.data["episodes"])
         self._show_if_due(moment)
 
     def on_test_end(self, moment: Moment) -> None:
         """Store the metric and show it."""
         self._measure(moment)
-        self._testing = ""
+        self._testing = None
         self._metric = float(moment.data["metric"])
         if moment.data["best"] or self._best is None:
             self._best = self._metric
@@ -151,7 +152,7 @@ class Progress(Callback):
 
     def on_train_end(self, moment: Moment) -> None:
         """Show the final state and close the bar."""
-        self._testing = ""
+        self._testing = None
         self._show(moment)
         if self._bar is not None:
             with self._while_it_is_read():
@@ -176,21 +177,18 @@ class Progress(Callback):
             self._show(moment)
 
     def _show(self, moment: Moment) -> None:
-        if not self._testing:
+        if self._testing is None:
             self._measure(moment)
-        done, left = self._done(moment), self._speed.left()
-        text, passed = self._text(moment), clock(moment.seconds)
+        done, state = self._done(moment), self._state(moment)
         if self._bar is not None:
             self._bar.n = done or 0.0
-            self._bar.ncols = (
-                shutil.get_terminal_size().columns - 1
-            )  # tqdm's own shows nothing if the reported width is 0
+            columns = shutil.get_terminal_size().columns - 1  # tqdm's own shows nothing if the reported width is 0
+            text, width = beside_bar(state, columns)
+            self._bar.ncols, self._bar.bar_format = columns, BAR.format(width) if width else NO_BAR
             with self._while_it_is_read():
-                left_text = "?" if left is None else clock(left)
-                self._bar.set_description_str(f"{text} [{passed}<{left_text}]", refresh=True)
+                self._bar.set_description_str(text, refresh=True)
         else:
-            share = "" if done is None else f"{done:4.0%}  "
-            self._line(f"{share}{text}  {passed}{'' if left is None else f' < {clock(left)}'}")
+            self._line(f"{'' if done is None else f'{done:4.0%}  '}{line(state)}")
         self._shown_at = (moment.episodes, moment.seconds)
 
     def _line(self, text: str) -> None:
@@ -216,14 +214,9 @@ class Progress(Callback):
         shares = [getattr(moment, counter) / budget for counter, budget in self._budgets.items() if budget]
         return min(max(shares), 1.0) if shares else None
 
-    def _text(self, moment: Moment) -> str:
-        parts = [f"{moment.episodes:,} episodes", f"{moment.env_steps:,} env steps"]
-        if (rate := self._speed.rate) is not None:
-            parts.append(f"{rate:,.0f}/s")
-        if self._metric is not None and self._best is not None:
-            parts.append(f"metric {self._metric:.4g} (best {self._best:.4g})")
-        if self._loss is not None:
-            parts.append(f"loss {self._loss:.3g}")
-        if self._testing:
-            parts.append(self._testing)
-        return ", ".join(parts)
+    def _state(self, moment: Moment) -> State:
+        metric = None if self._best is None else self._metric
+        return State(
+            moment.episodes, moment.env_steps, self._speed.rate, metric, self._best, self._loss, self._testing,
+            moment.seconds, self._speed.left(),
+        )  # fmt: skip

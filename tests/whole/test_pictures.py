@@ -19,8 +19,8 @@ from marltrain.trainer.reporting.figures import write_figure
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.reporting.plots import plot_runs
 from marltrain.trainer.reporting.run_picture import draw_run
-from tests.tools.drawing import watched
 from tests.tools.runs import write_run
+from tests.whole.drawing import watched
 
 SHORT, LONG, WIDE = "{}", "an_unusually_long_name_of_a_player_that_somebody_gave_to_it_{}", "名前" * 30 + "{}"
 KINDS = [
