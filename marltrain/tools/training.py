@@ -194,7 +194,8 @@ def _train_together(plan: Plan, trainings: Sequence[Training], watch: Watch) -> 
     recorder = _Recorder(plan, trainings, watch)
     recorder.trainer = plan.trainer(source, trainings[0].seed, recorder)
     agents = [training.agents[p] for p in range(len(trainings[0].agents)) for training in trainings]
-    _check_complete(recorder.trainer.train(agents, [agent.learns for agent in agents], plot=False))
+    learns = [agent.learns for agent in agents]
+    recorder.trainer.train(agents, learns, plot=False, on_interrupt="raise")
 
 
 def _train_alone(plan: Plan, training: Training, watch: Watch) -> None:
@@ -202,16 +203,10 @@ def _train_alone(plan: Plan, training: Training, watch: Watch) -> None:
     recorder = _Recorder(plan, [training], watch)
     recorder.trainer = plan.trainer(plan.source, training.seed, recorder)
     try:
-        result = recorder.trainer.train(training.agents, [agent.learns for agent in training.agents], plot=False)
-        _check_complete(result)
+        learns = [agent.learns for agent in training.agents]
+        recorder.trainer.train(training.agents, learns, plot=False, on_interrupt="raise")
     except Exception as error:
         training.error, training.stopped = error_text(error), True
-
-
-def _check_complete(result: Mapping[str, Any]) -> None:
-    """Raise KeyboardInterrupt after Ctrl-C or SIGTERM, which end a run as if it were complete."""
-    if result["stop_reason"] == "interrupted":
-        raise KeyboardInterrupt
 
 
 class _Recorder(Callback):

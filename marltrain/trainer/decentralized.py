@@ -22,6 +22,7 @@ from marltrain.trainer.collecting.double_buffer import check_places
 from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.hooks import FunctionHooks, Periodic
+from marltrain.trainer.interrupted import end_interrupted
 from marltrain.trainer.loop import train
 from marltrain.trainer.masks import Mask, as_exploration_mask, as_learning_mask
 from marltrain.trainer.preflight import warn_of_no_update
@@ -210,6 +211,7 @@ class DecentralizedTrainer:
         resume: str | Path | None = None,
         any_threads: bool = False,
         go_on: bool | DecentralizedTrainer = False,
+        on_interrupt: str = "return",
     ) -> dict[str, Any]:
         """Train the agents; return the counts, metrics and tables of the run.
 
@@ -229,6 +231,8 @@ class DecentralizedTrainer:
         and the state of callbacks continue; budgets are added; the result covers the whole run. Agents, masks and
         test_agents may differ. New episodes begin, on seeds not used before; an unfinished rollout is dropped. If
         another trainer is given, the run of its last call continues; the environment may differ, its players may not.
+        on_interrupt: what follows Ctrl-C or SIGTERM, once the run is saved. "return": the result so far. "raise": a
+        KeyboardInterrupt, which also ends the caller's loop over seeds.
 
         Returns a mapping with `reward_metric_stats` (one metric per test), `num_collected_steps` (env steps),
         `num_collected_episodes`, `num_gradient_steps`, `num_updates`, `training_time` (seconds, including tests),
@@ -237,11 +241,11 @@ class DecentralizedTrainer:
         `bytes_from_runners` count what this call sent to runners and received from them, `bytes_to_learners` and
         `bytes_from_learners` what it sent to learner actors and received from them; `max_lag` is the
         largest lag of asynchronous runners, `fewest_runners` the smallest number of runners that collected.
-        Ctrl-C and SIGTERM end training after the current step, save and return the result so far; a second one exits
-        at once. An exception is raised again after the last agents are saved.
+        Ctrl-C and SIGTERM end training after the current step, save and print how to resume the run; a second one
+        exits at once. An exception is raised again after the last agents are saved.
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.
         """
-        asked = TrainSettings(plot=plot, any_threads=any_threads, rotate_tests=rotate_tests)
+        asked = TrainSettings(plot=plot, any_threads=any_threads, rotate_tests=rotate_tests, on_interrupt=on_interrupt)
         config.validate(asked, "DecentralizedTrainer.train")
         with ExitStack() as stack:
             stack.enter_context(at_work(self, without_seats(agents), training=True))
@@ -259,6 +263,7 @@ class DecentralizedTrainer:
             earlier.continued = True
         with announced(self.settings.progress):
             train(self.run, found, plot=asked.plot)
+        end_interrupted(self.run, asked.on_interrupt)
         if self.settings.steps_per_train is None:
             learners, counters = context.seating.learners, self.run.counters
             warn_of_no_update(learners, context.learning, counters.updates, self.run.reason)

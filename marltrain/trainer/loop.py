@@ -44,7 +44,7 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
             last_checkpoint(run)
             last_test(run)
         except KeyboardInterrupt as error:
-            run.reason = "interrupted"
+            run.reason, run.interrupts.raised = "interrupted", True
             if run.interrupts.leaving:
                 ended_by = error
                 raise

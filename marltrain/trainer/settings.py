@@ -125,6 +125,9 @@ class TrainSettings:
     plot: bool = setting(True, doc="plot the run at its end")
     any_threads: bool = setting(False, doc="allow another number of threads on resume")
     rotate_tests: bool = setting(True, doc="test_agents move on by one seat after each episode")
+    on_interrupt: str = setting(
+        "return", doc="what train does after Ctrl-C or SIGTERM, once the run is saved", choices=("return", "raise")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ class Interrupts:
 
     asked: a signal has arrived; the training loop ends after the current step.
     leaving: a second signal has arrived; it raised KeyboardInterrupt at once.
+    raised: a KeyboardInterrupt of another origin has ended training, such as a handler of the user.
 
     Python delivers signals to the main thread only, so in other threads nothing changes. Custom handlers of the user
     stay in place; the handler of `ray.init`, which exits at once, is replaced.
@@ -27,8 +28,13 @@ class Interrupts:
 
     def __init__(self) -> None:
         """Start without any signal."""
-        self.asked = self.leaving = False
+        self.asked = self.leaving = self.raised = False
         self._before: dict[int, Any] = {}
+
+    @property
+    def came(self) -> bool:
+        """Whether an interrupt has come, also one after the end of training."""
+        return self.asked or self.raised
 
     def __enter__(self) -> Self:
         """Replace the handlers of Python and Ray."""
