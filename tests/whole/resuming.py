@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 import marltrain as mt
+from marltrain.checks import counted, of_type
+from marltrain.errors import SaveError
 from marltrain.state import State
 from tests.gymnasium_toys import Film
 from tests.toys import Crowd, Identity, Motley, Relay
@@ -103,8 +105,9 @@ class Switch(mt.Callback):
         return {"steps": self.steps, "worst": float("-inf")}
 
     def load_state_dict(self, state):
-        assert state["worst"] == float("-inf")
-        self.steps = state["steps"]
+        if of_type("worst", state["worst"], float) != float("-inf"):
+            raise SaveError(f"worst must be -inf, got {state['worst']!r}")
+        self.steps = counted("steps", state["steps"])
 
 
 class Counting(mt.Agent):
