@@ -79,7 +79,7 @@ def _name(number: int) -> str:
 
 def _barrier(barrier: str) -> Iterator[Finding]:
     if barrier:
-        cause = f"it cannot be kept ({barrier}): each process compiles anew, or keeps it beside the package"
+        cause = f"it cannot be kept in its folder ({barrier}), but beside the package, if that can be written"
         yield Finding(CORE, "machine code", cause, f"set {VARIABLE} to a folder that you may write")
 
 

@@ -85,8 +85,11 @@ def _versions(packages: Packages, answers: Mapping[str, Answer]) -> dict[str, st
 def _subjects(packages: Packages, answers: Mapping[str, Answer]) -> list[str]:
     """Return the facts of the line: versions, system, processor, devices."""
     versions = _versions(packages, answers)
-    named = [f"{name} {versions.get(name, 'missing')}" + "!" * bool(name in answers and answers[name].failure)
-             for name in IN_LINE]  # fmt: skip
+    broken = {name for name, answer in answers.items() if answer.failure}
+    named = [
+        f"{name} {versions.get(name, 'of unknown version')}{' BROKEN' * (name in broken)}" if name in answers else
+        f"no {name}" for name in IN_LINE
+    ]  # fmt: skip
     gpus = [gpu["device"] or gpu["name"] for name in FRAMEWORKS if name in answers
             for gpu in answers[name].facts.get("gpus", ())]  # fmt: skip
     devices = ", ".join(dict.fromkeys(gpus)) or "no GPU"

@@ -58,7 +58,8 @@ def _by_module(module: str) -> Needed:
 def core_section(packages: Packages, answers: Mapping[str, Answer]) -> Section:
     """Return the section of the packages that are always needed; answers: of the imports, by module."""
     facts = [_fact(needed, answers) for needed in packages.core]
-    findings = [finding for needed in packages.core for finding in _findings(needed, CORE, answers)]
+    first = _first_with(packages, answers)
+    findings = [finding for needed in packages.core for finding in _findings(needed, CORE, answers, first)]
     if packages.failure:
         facts.append(Fact("requirements", None, f"unknown: {packages.failure}"))
         remedy = f"install {PACKAGE} with pip (pip install -e FOLDER for a folder of sources), and `packaging`"
@@ -68,7 +69,7 @@ def core_section(packages: Packages, answers: Mapping[str, Answer]) -> Section:
 
 def extras_section(packages: Packages, answers: Mapping[str, Answer]) -> Section:
     """Return the section of the extras: what is installed, what is missing and what it brings."""
-    facts, findings = [], []
+    facts, findings, first = [], [], _first_with(packages, answers)
     for extra, needs in packages.extras.items():
         missing = [needed.name for needed in needs if not needed.found]
         versions = {needed.name: _version(needed, answers) for needed in needs}
@@ -76,7 +77,7 @@ def extras_section(packages: Packages, answers: Mapping[str, Answer]) -> Section
         value = {"installed": not missing, "missing": missing, "brings": brings, "packages": versions}
         there = ", ".join(f"{name} {version or ''}".rstrip() for name, version in versions.items())
         facts.append(Fact(extra, value, f"missing: {brings}: {install(extra)}" if missing else there))
-        findings += [f for needed in needs if needed.found for f in _findings(needed, EXTRA, answers)]
+        findings += [f for needed in needs if needed.found for f in _findings(needed, EXTRA, answers, first)]
     return Section("extras", facts, list(dict.fromkeys(findings)))
 
 
@@ -94,15 +95,29 @@ def _fact(needed: Needed, answers: Mapping[str, Answer]) -> Fact:
     return Fact(needed.name, {"version": version, "imported": good, "needed": needed.requirement}, ", ".join(told))
 
 
-def _findings(needed: Needed, concerns: str, answers: Mapping[str, Answer]) -> Iterator[Finding]:
+def _first_with(packages: Packages, answers: Mapping[str, Answer]) -> dict[str, str]:
+    """Return the reasons of failed imports -> the first package with this reason; `MAIN` comes before the others."""
+    needs = [*packages.core, *(needed for needs in packages.extras.values() for needed in needs)]
+    found: dict[str, str] = {}
+    for needed in sorted(needs, key=lambda needed: needed.module not in MAIN):
+        if needed.module in answers and answers[needed.module].failure:
+            found.setdefault(answers[needed.module].failure, needed.name)
+    return found
+
+
+def _findings(
+    needed: Needed, concerns: str, answers: Mapping[str, Answer], first: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield what is wrong with a package: it is missing, of another version, or cannot be imported."""
     command = f'pip install "{needed.requirement}"'
-    answer = answers.get(needed.module)
+    failure = answers[needed.module].failure if needed.module in answers else ""
     if not needed.found:
         yield Finding(concerns, needed.name, "is not installed", command)
-    elif answer is not None and answer.failure:
+    elif failure and (other := first[failure]) != needed.name:
+        yield Finding(concerns, needed.name, f"cannot be imported, for the same reason as {other}", f"mend {other}")
+    elif failure:
         again = f'pip install --force-reinstall --no-deps "{needed.requirement}"'
-        yield Finding(concerns, needed.name, f"cannot be imported: {answer.failure}", again)
+        yield Finding(concerns, needed.name, f"cannot be imported: {failure}", again)
     if not needed.fits:
         cause = f"version {needed.version} is installed, and marltrain needs {needed.requirement}"
         yield Finding(concerns, needed.name, cause, command)

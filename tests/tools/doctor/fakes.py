@@ -8,7 +8,7 @@ from typing import Any
 
 from marltrain.tools.doctor.processes import Answer, Ask
 
-TRAINED = {"game": "marltrain/CartPole-v1", "env_steps": 64, "gradient_steps": 2, "seconds": 1.5}
+TRAINED = {"game": "marltrain/CartPole-v1", "env_steps": 64, "gradient_steps": 16, "seconds": 1.5}
 
 
 def distribution(folder: Path, name: str, version: str | None, *lines: str, **files: str) -> None:

@@ -32,8 +32,8 @@ def test_an_installation_that_works():
     assert told["extras"]["tensorflow"]["missing"] == ["tensorflow"]
     assert told["ray"]["version"] == "2.51.0" and told["processor"]["features"] == ["avx2"]
     assert found.line().endswith(
-        "torch 1.2.3, tensorflow missing, numpy 1.2.3, numba 1.2.3, gymnasium missing, pettingzoo missing, "
-        "tianshou missing, ray 2.51.0 | training works | warnings: ray"
+        "torch 1.2.3, no tensorflow, numpy 1.2.3, numba 1.2.3, no gymnasium, no pettingzoo, no tianshou, "
+        "ray 2.51.0 | training works | warnings: ray"
     )
     assert "yes: 64 env steps of marltrain/CartPole-v1 in 1.5 s" in found.text()
 
@@ -43,7 +43,7 @@ def test_torch_cannot_be_imported():
     found = examine(asking({"torch": failure, "trained": failure}, numba=NUMBA))
     assert [finding.subject for finding in found.problems] == ["torch", "training"]
     assert found.problems[1].remedy == "mend the above first: torch"
-    assert "torch 1.2.3!, " in found.line() and "2 problems: torch, training" in found.line()
+    assert "torch 1.2.3 BROKEN, " in found.line() and "2 problems: torch, training" in found.line()
 
 
 def test_a_broken_package_that_training_does_not_need_is_a_warning():

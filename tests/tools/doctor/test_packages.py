@@ -50,6 +50,25 @@ def test_what_is_wrong_with_a_package(needed, answer, text, cause, remedy):
     assert told(found) == [(CORE, "torch", cause, remedy)]
 
 
+def test_packages_that_fail_for_one_reason():
+    """PyTorch's reason is that of tianshou, which imports it, and comes before it in the alphabet."""
+    other = Needed("tianshou>=2", "tianshou", "tianshou", "2", True)
+    extra = Needed("keras", "keras", "keras", "3", True)
+    packages = Packages([other, TORCH], {"tensorflow": [extra]})
+    answers = dict.fromkeys(["torch", "tianshou", "keras"], Answer({}, "OSError: libgomp"))
+    same = "cannot be imported, for the same reason as torch", "mend torch"
+    assert told(core_section(packages, answers)) == [
+        (CORE, "tianshou", *same),
+        (
+            CORE,
+            "torch",
+            "cannot be imported: OSError: libgomp",
+            'pip install --force-reinstall --no-deps "torch>=2.10"',
+        ),
+    ]
+    assert told(extras_section(packages, answers)) == [(EXTRA, "keras", *same)]
+
+
 def test_a_package_of_which_the_module_is_unknown_is_not_imported():
     packages = Packages([Needed("open-cv>=4", "open-cv", "", "4", True)], {})
     assert packages.modules() == []
