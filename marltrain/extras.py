@@ -75,6 +75,7 @@ def imported(module: str, extra: str, needed_by: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"{needed_by} needs {module}, which cannot be imported: {error}. Install it: {install(extra)}"
+            + "; `marltrain doctor` tells more" * is_installed(module)
         ) from error
 
 

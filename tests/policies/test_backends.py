@@ -12,6 +12,7 @@ import torch
 
 from marltrain.errors import ConfigError
 from marltrain.layout import Layout
+from marltrain.policies import backends
 from marltrain.policies.backends import make_backend
 from marltrain.policies.networks import MLP, Head
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH, network, on_both
@@ -203,6 +204,16 @@ def test_a_framework_that_is_missing_is_told_with_the_line_that_installs_it(monk
     with pytest.raises(ConfigError) as caught:
         make_backend(name)
     assert str(caught.value) == f"backend {name!r} is not installed: {line}"
+
+
+@pytest.mark.parametrize("error", [ImportError, OSError])
+def test_a_framework_that_is_broken_names_the_doctor(monkeypatch, error):
+    def broken(name):
+        raise error("libgomp.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(backends, "import_module", broken)
+    with pytest.raises(ConfigError, match=r"'torch' cannot be imported: .*libgomp.so.1.*`marltrain doctor`"):
+        make_backend("torch")
 
 
 def test_each_knows_its_own_models():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.errors import ConfigError, did_you_mean, error_text
 from marltrain.extras import install, is_installed
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.parallel.strategies import chosen
@@ -15,7 +15,7 @@ BACKENDS = tuple(INSTALL)
 
 
 def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, strategy: Any = None) -> Backend:
-    """Return the named backend on a device; raises ConfigError if it is unknown or not installed.
+    """Return the named backend on a device; raises ConfigError if it is unknown or cannot be imported.
 
     strategy: distributes gradient steps over devices or processes; None: no distribution.
     """
@@ -25,7 +25,7 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
         raise ConfigError(f"backend {name!r} is not installed: {INSTALL[name]}")
     if not isinstance(jit_compile, bool):
         raise ConfigError(f"jit_compile must be True or False, got {jit_compile!r}")
-    module = import_module(f"marltrain.policies.backends.{name}")
+    module = _module(name)
     spread = chosen(strategy, name)
     if spread is not None and jit_compile:
         raise ConfigError(
@@ -41,5 +41,15 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
 
 def first_gpu(name: str) -> str | None:
     """Return the name of the first GPU that a backend can use, None without one."""
-    gpu: str | None = import_module(f"marltrain.policies.backends.{name}").gpu()
+    gpu: str | None = _module(name).gpu()
     return gpu
+
+
+def _module(name: str) -> Any:
+    """Return the module of a backend; raises ConfigError if its framework cannot be imported."""
+    try:
+        return import_module(f"marltrain.policies.backends.{name}")
+    except (ImportError, OSError) as error:  # OSError: a library of the system is missing
+        raise ConfigError(
+            f"backend {name!r} cannot be imported: {error_text(error)}. `marltrain doctor` tells the remedy"
+        ) from error
