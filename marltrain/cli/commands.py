@@ -30,14 +30,16 @@ class Command:
 
     summary: one line for the help.  add_arguments: adds its arguments to a parser.
     run: runs the command with the given options; returns None, the folder of an interrupted run, or an exit code.
+    search: whether it is a search, with which the same command goes on after Ctrl-C if --storage is given.
     """
 
     summary: str
     add_arguments: Callable[[Parser], None]
     run: Callable[[dict[str, Any]], Path | int | None]
+    search: bool = False
 
 
-def _command(summary: str, module: str, name: str, run: str | None = None) -> Command:
+def _command(summary: str, module: str, name: str, run: str | None = None, *, search: bool = False) -> Command:
     """Return a command whose module is imported when it is used: `doctor` answers where others cannot be imported.
 
     module: in marltrain.cli.  name: of the command; the module's `add_NAME_arguments` adds its arguments.
@@ -51,6 +53,7 @@ def _command(summary: str, module: str, name: str, run: str | None = None) -> Co
         summary,
         lambda parser: function(f"add_{name}_arguments")(parser),
         lambda options: function(run or name)(options),
+        search,
     )
 
 
@@ -66,8 +69,8 @@ def _completion(options: dict[str, Any]) -> None:
 
 COMMANDS = {
     "train": _command("train agents, one for each player, in an environment", "train", "train"),
-    "find": _command("compare learning rates, optimizers or algorithms", "find", "find"),
-    "tune": _command("search settings, and write the best ones into a file", "tune", "tune"),
+    "find": _command("compare learning rates, optimizers or algorithms", "find", "find", search=True),
+    "tune": _command("search settings, and write the best ones into a file", "tune", "tune", search=True),
     "test": _command("play test episodes with a run's agents and print what they earn", "runs", "test"),
     "play": _command("watch or film a run's agents", "runs", "play"),
     "watch": _command("show the state of a run of another process", "watch", "watch"),
@@ -126,7 +129,16 @@ def _run(arguments: Sequence[str]) -> int:
         command = COMMANDS[name]
         parser = Parser(name, command.summary)
         command.add_arguments(parser)
-        outcome = command.run(parser.read(rest))
+        options = parser.read(rest)
+        stored = "storage" in options
+        try:
+            outcome = command.run(options)
+        except KeyboardInterrupt:
+            if command.search:
+                from marltrain.cli.find import say_how_to_go_on
+
+                say_how_to_go_on(name, rest, stored=stored)
+            raise
         if isinstance(outcome, int):
             return outcome
         if outcome is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -44,6 +46,8 @@ def add_find_arguments(parser: Parser) -> None:
                         help=f"share of the last tests that count (default: {defaults['final']})")  # fmt: skip
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents")
+    parser.add_argument("--storage", metavar="FOLDER",
+                        help="save the search there; the same command goes on with it")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="the picture (default: find.png)")
     parser.add_argument("--curves", metavar="FILE", help="write the tests of all trainings as CSV")
     add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings, BY_THE_TOOL)
@@ -62,6 +66,7 @@ def find(options: dict[str, Any]) -> None:
     settings = key_values("--set", options.pop("set", []))
     common = {
         **pop_given(options, "steps", "seeds", "by", "final"),
+        "resume": options.pop("storage", None),
         "env_args": key_values("--env-arg", options.pop("env_arg", [])),
     }
     out, curves = options.pop("out", "find.png"), options.pop("curves", None)
@@ -86,3 +91,11 @@ def find(options: dict[str, Any]) -> None:
         write_csv(result.curves, curves)
         say(f"  {curves}")
     say(f"  {result.plot(out)}")
+
+
+def say_how_to_go_on(command: str, arguments: Sequence[str], *, stored: bool) -> None:
+    """Print the command that goes on with an interrupted search; stored: whether it was given --storage."""
+    if stored:
+        say(f"resume with: {shlex.join(['marltrain', command, *arguments])}")
+    else:
+        say("interrupted: nothing is kept to resume from; --storage keeps the search")

@@ -18,7 +18,7 @@ from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.run_files.values import parse_value
 
 STUDY, PBT = "study", "pbt"
-OF_BOTH = ("steps", "seed")
+OF_BOTH = ("steps", "seed", "storage")
 """Settings of a study that a population has, too."""
 REPLACED = "replaced"
 """Option for the setting `share` of a population; `--share` shares agents."""
@@ -47,7 +47,7 @@ def add_tune_arguments(parser: Parser) -> None:
     parser.add_argument("--backend", help="framework, torch or tensorflow")
     parser.add_argument("--out", metavar="FOLDER", help="settings.toml, tables, pictures (default: the study, or pbt)")
     add_fields(parser.add_argument_group("the study"), TuneSettings)
-    group = parser.add_argument_group("the population of --mode pbt, besides --steps and --seed")
+    group = parser.add_argument_group("the population of --mode pbt, besides --steps, --seed and --storage FOLDER")
     group.add_argument("--members", type=int, metavar="INT",
                        help=f"agents that are trained at once (default: {of_population['members']})")  # fmt: skip
     group.add_argument("--replaced", type=float, metavar="FLOAT", help="share of the members, the worst ones, that "
@@ -124,7 +124,8 @@ def _population(
 
     if REPLACED in settings:
         settings["share"] = settings.pop(REPLACED)
-    result = population_based_training(algo, env, space, env_args=env_args, trainer=trainer, **settings)
+    resume = settings.pop("storage", None)
+    result = population_based_training(algo, env, space, env_args=env_args, trainer=trainer, resume=resume, **settings)
     say(result)
     used = PBTSettings(**settings)
     seed, of_tests = child_seed(used.seed, "fresh"), pop_given(dict(trainer), "max_test_steps", "num_test_envs")

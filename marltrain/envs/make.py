@@ -63,15 +63,14 @@ def make_vector(
     if vector != "ray" and (resources is not None or address is not None):
         raise ConfigError(f'resources and address are those of Ray actors, not of vector="{vector}": use vector="ray"')
     if source.copies:
-        if vector != "dummy" or with_state or recording or on_fault == "restart" or record:
+        if vector != "dummy" or with_state or on_fault == "restart" or record:
             raise ConfigError(
-                "a population of environments is played in this process, without global states, checkpoints, restarts "
-                f"and records: vector={vector!r}, with_state={with_state}, recording={recording}, "
-                f"on_fault={on_fault!r}, record={record!r}"
+                "a population of environments is played in this process, without global states, restarts and records: "
+                f"vector={vector!r}, with_state={with_state}, on_fault={on_fault!r}, record={record!r}"
             )
         from marltrain.envs.population import PopulationVectorEnv
 
-        return PopulationVectorEnv(source, num_envs, role=role)
+        return PopulationVectorEnv(source, num_envs, role=role, recording=recording)
     if vector == "dummy":
         if num_workers is not None:
             raise ConfigError(f'num_workers={num_workers} has no meaning with vector="dummy"; use vector="subproc"')

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.config import check_flags
 from marltrain.envs.native.batch import GameBatch
+from marltrain.envs.python.action_log import check_action_log
 from marltrain.envs.python.chunk import Chunk
 from marltrain.envs.registry import Source
 from marltrain.envs.vector import VectorEnv
 from marltrain.errors import ConfigError
 from marltrain.layout import Array, map_tree
 from marltrain.spec import BY_ENV, EnvSpec, Step
+from marltrain.state import State
 
 
 def population_of(source: Source, seeds: Sequence[int]) -> Source:
@@ -47,15 +50,17 @@ class PopulationVectorEnv(VectorEnv):
     """Copies of an environment in this process, each in E environments; `Source.copies` holds their seeds.
 
     In its Steps the episodes of the copies end and begin independently: `terminated`, `truncated` and `final_*` report
-    the ends, `ended` is always False and `episode` always 0. `joined` tells them apart.
+    the ends, `ended` is False and `episode` always 0. `joined` tells them apart.
+    A Step of `restore` reports `ended` in the environments that start their episodes again.
 
     joined: the Step of the plain environment, with the copies joined along the environments: copy n has the columns
       n * E to (n + 1) * E.
     plain: the specification of one copy.
     """
 
-    def __init__(self, source: Source, num_envs: int, *, role: str = "train") -> None:
+    def __init__(self, source: Source, num_envs: int, *, role: str = "train", recording: bool = False) -> None:
         """Build E = num_envs environments of every copy; see VectorEnv. A fault of one is always an error."""
+        check_flags("PopulationVectorEnv", recording=recording)
         super().__init__(replace(source, copies=()), num_envs)
         self.seeds, self.plain = source.copies, self.spec
         self.joined = Step.empty(self.plain, len(self.seeds) * num_envs)
@@ -71,7 +76,9 @@ class PopulationVectorEnv(VectorEnv):
         else:
             for own in self._columns:
                 part = self.joined.part(own.start, own.stop)
-                self._chunks.append(Chunk(self.source, self.plain, part, num_envs=num_envs, role=role))
+                self._chunks.append(
+                    Chunk(self.source, self.plain, part, num_envs=num_envs, role=role, recording=recording)
+                )
 
     @property
     def _columns(self) -> list[slice]:
@@ -93,6 +100,7 @@ class PopulationVectorEnv(VectorEnv):
 
     def recv(self) -> Step:
         """See VectorEnv; raises EnvError if an environment raised or broke its contract."""
+        self._step.ended[...] = False  # `restore` may have set it
         if self._batch is not None:
             self._batch.step(self._sent)
         for own, chunk in zip(self._columns, self._chunks, strict=False):
@@ -107,10 +115,30 @@ class PopulationVectorEnv(VectorEnv):
             self._batch.close()
 
     def _snapshot(self) -> dict[str, Array]:
-        raise ConfigError("a population of environments has no checkpoints: leave the Checkpoint callback out")
+        if self._batch is not None:
+            return self._batch.snapshot()
+        parts = enumerate(chunk.snapshot() for chunk in self._chunks)
+        return {f"{n}/{name}": array for n, own in parts for name, array in own.items()}
+
+    def _check_log(self, saved: State) -> None:
+        for n in range(len(self._chunks)):
+            own = {name.removeprefix(f"{n}/"): a for name, a in saved.arrays.items() if name.startswith(f"{n}/")}
+            check_action_log(State({}, own, saved.place(str(n))), self.plain, self.num_envs)
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        raise ConfigError("a population of environments has no checkpoints: leave resume= out")
+        """See VectorEnv; where an environment of one copy starts its episode again, those of all copies do."""
+        if self._batch is not None:
+            return self._batch.restore(saved)
+        found: list[dict[int, str]] = []
+        for n, chunk in enumerate(self._chunks):
+            part = {name.removeprefix(f"{n}/"): a for name, a in saved.items() if name.startswith(f"{n}/")}
+            found.append(dict(chunk.restore(part)))
+        reasons = {e: reason for own in reversed(found) for e, reason in own.items()}
+        for chunk, own in zip(self._chunks, found, strict=True):
+            for e in reasons.keys() - own.keys():
+                chunk.restart(e)
+        self._step.ended[list(reasons)] = True  # state carried from step to step must be cleared
+        return sorted(reasons.items())
 
 
 def _spread(joined: Step, copies: int, num_envs: int) -> Step:

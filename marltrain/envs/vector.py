@@ -108,7 +108,7 @@ class VectorEnv(ABC):
         seen = {name: known.array(f"step/{name}", a.dtype, a.shape) for name, a in self._saved_arrays().items()}
         rest = {name.removeprefix("envs/"): array for name, array in saved.items() if name.startswith("envs/")}
         if self.source.game is None:
-            check_action_log(State({}, rest, "envs/envs"), self.spec, self.num_envs)
+            self._check_log(State({}, rest, "envs/envs"))
         for name, array in self._saved_arrays().items():
             array[...] = seen[name]
         self._clear_faults()
@@ -118,6 +118,10 @@ class VectorEnv(ABC):
         self._restore_columns(seen, kept)
         self._check_restored()
         return self._step, restarted
+
+    def _check_log(self, saved: State) -> None:
+        """Raise SaveError for data that Python environments cannot have returned as their snapshot."""
+        check_action_log(saved, self.spec, self.num_envs)
 
     def _check_restored(self) -> None:
         """Raise SaveError if a restored Step holds observations that are not finite or impossible episode numbers."""

@@ -54,7 +54,8 @@ class RunContext:
     seating: the agents that train.  line_up: the agents that play the tests.  rotate: whether they change seats.
     learning, exploring: masks given to `train`, each [P] bool.
     streams: recorded data.  storage: the rows and columns that the streams keep, by group.
-    schedulers: schedulers of the learners.  folder: the run's folder; None if no files are written.
+    schedulers: schedulers of the learners.  folder: the run's folder; None if no files are written but checkpoints.
+    checkpoints: the folder of checkpoints, that of the run if it has one; None without.
     call_number: number of the call of `train`, from 1.  env_seed: seed of its episodes.
     learner_actors: the actors in which agents learn; None: they learn in this process.
     callbacks: built-in ones and the user's.  manifest: facts of the run for its checkpoints.
@@ -75,6 +76,7 @@ class RunContext:
     schedulers: list[UpdateScheduler]
     learner_actors: LearnerActors | None
     folder: RunFolder | None
+    checkpoints: RunFolder | None
     call_number: int
     env_seed: int
     budgets: Budgets

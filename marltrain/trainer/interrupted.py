@@ -21,11 +21,17 @@ def end_interrupted(run: Run, on_interrupt: str) -> None:
     if not run.interrupts.came:
         return
     line = written(how_to_resume(run), "") if run.reason == "interrupted" else ""
-    if line and sys.stderr is not None:
-        with suppress(OSError, ValueError):  # stderr may be closed
-            print(printable(f"marltrain: {line}"), file=sys.stderr, flush=True)
+    if line:
+        print_how(line)
     if on_interrupt == "raise":
         raise KeyboardInterrupt("training was interrupted")
+
+
+def print_how(line: str) -> None:
+    """Print to stderr how an interrupted run or search is resumed."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):  # stderr may be closed
+            print(printable(f"marltrain: {line}"), file=sys.stderr, flush=True)
 
 
 def how_to_resume(run: Run) -> str:

@@ -150,7 +150,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
             scheduler.follow(earlier.counters.updates, earlier.schedulers)
     budgets = Budgets.of(settings, Counters() if earlier is None else earlier.counters)
     job = _job(setup, spec, budgets, stack)
-    folder = _folder(setup, call, found, locked, at_last)
+    checkpoints = _folder(setup, call, found, locked, at_last)
+    folder = None if setup.only_checkpoints else checkpoints
     if folder is not None:
         record(folder.path, setup, spec, call.agents, masks, streams.full_size)
     calls = 0 if previous is None else previous.calls
@@ -163,7 +164,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     context = RunContext(
         setup=setup, envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
         rotate=call.rotates, learning=learning, exploring=exploring, streams=streams, storage=storage,
-        schedulers=schedulers, learner_actors=learner_actors, folder=folder, call_number=calls + 1,
+        schedulers=schedulers, learner_actors=learner_actors, folder=folder, checkpoints=checkpoints,
+        call_number=calls + 1,
         env_seed=child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets=budgets,
         callbacks=CallbackList([*built_in, *setup.callbacks]), manifest=manifest, earlier=earlier,
         job=job,

@@ -24,6 +24,7 @@ class TrainerSetup:
     source: the environment.  seed: the run's seed; a resumed run has the seed of its checkpoint.
     checkpoint: the Checkpoint among the callbacks.  run_dir: the argument.  runs: folder for the folders of new runs.
     display: kind of the progress display.
+    only_checkpoints: write checkpoints into `run_dir`, and no other files.
     """
 
     source: Source
@@ -37,6 +38,7 @@ class TrainerSetup:
     run_dir: RunDir
     runs: Path
     display: Display
+    only_checkpoints: bool = False
 
     def vector_env(self, num_envs: int, role: str, *, with_state: bool = False) -> VectorEnv:
         """Return `num_envs` environments; role: "train" or "test".  with_state: see `make_vector`."""

@@ -1,8 +1,14 @@
 """`marltrain find`."""
 
+import os
+import shlex
+import signal
+
 import pandas as pd
 import pytest
 
+from marltrain.cli import main
+from marltrain.trainer.run import Run
 from tests.cli.running import SYMBOLS, refused, said
 
 SHORT = ["--env-arg", "players=2", "--env-arg", "length=3", "--set", "network=MLP((4,))", "--seeds", "2",
@@ -53,3 +59,33 @@ def test_the_output_is_checked_before_anything_is_trained(capsys, tmp_path, monk
     assert "cannot be written" in refused(
         capsys, "find", "learning_rate", SYMBOLS, "--algo", "ppo", "--out", picture, code=1
     )
+
+
+def test_an_interrupted_search_says_how_to_go_on(capsys, tmp_path, monkeypatch):
+    """The command that is printed goes on with the search, and prints what an uninterrupted one does."""
+    words = ["find", "learning_rate", SYMBOLS, "--algo", "ppo", "--rates", "1", "1e-3", *SHORT]
+    files = ["--out", str(tmp_path / "a.png"), "--curves", str(tmp_path / "a.csv")]
+    whole = said(capsys, *words, *files)
+    expected = (tmp_path / "a.csv").read_text()
+    storage = ["--storage", str(tmp_path / "a search")]
+    with monkeypatch.context() as patch:
+        played, collect = iter(range(1000)), Run.collect
+
+        def interrupted(self):
+            collect(self)
+            if next(played) == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        patch.setattr(Run, "collect", interrupted)
+        assert main([*words, *files, *storage]) == 130
+        (line,) = capsys.readouterr().out.splitlines()
+        assert shlex.split(line.removeprefix("resume with: ")) == ["marltrain", *words, *files, *storage]
+        played = iter(range(1000))
+        assert main([*words, *files]) == 130
+        assert capsys.readouterr().out == "interrupted: nothing is kept to resume from; --storage keeps the search\n"
+    assert said(capsys, *shlex.split(line.removeprefix("resume with: "))[1:]) == whole
+    assert (tmp_path / "a.csv").read_text() == expected
+    monkeypatch.setattr(Run, "collect", None)
+    assert said(capsys, *words, *files, *storage) == whole  # the search is finished
+    line = refused(capsys, *words, *files, *storage, "--set", "epochs=7")
+    assert "settings.epochs is given only now. Repeat the arguments of the search, or name another folder: --st" in line

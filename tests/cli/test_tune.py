@@ -1,8 +1,14 @@
 """`marltrain tune`, and training with the settings that it writes."""
 
+import os
+import shlex
+import signal
+
 import pandas as pd
 import pytest
 
+from marltrain.cli import main
+from marltrain.trainer.run import Run
 from tests.cli.running import SYMBOLS, refused, said
 
 ENV = ["--env-arg", "players=2", "--env-arg", "length=3"]
@@ -38,8 +44,49 @@ def test_a_population_is_trained_and_its_best_member_goes_on(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "mode",
+    [
+        ["--mode", "pbt", "--members", "4", "--set", "learning_rate=0.001", "0.1", "--storage", "{}/p"],
+        [
+            "--trials",
+            "2",
+            "--fresh-seeds",
+            "2",
+            "--set",
+            "learning_rate=0.001",
+            "0.1",
+            "--storage",
+            "sqlite:///{}/x.db",
+        ],
+    ],
+    ids=["pbt", "study"],
+)
+def test_an_interrupted_search_says_how_to_go_on(capsys, tmp_path, monkeypatch, mode):
+    """The command that is printed goes on, and prints what an uninterrupted search does."""
+    words = ["tune", SYMBOLS, "--algo", "ppo", *ENV, *FEW, "--steps", "48", "--test-freq-steps", "16"]
+    words += ["--set", "network=MLP((4,))", "--out", str(tmp_path / "o")]
+    (tmp_path / "whole").mkdir()
+    whole = said(capsys, *words, *(word.format(tmp_path / "whole") for word in mode))
+    stored = [word.format(tmp_path) for word in mode]
+    with monkeypatch.context() as patch:
+        played, collect = iter(range(1000)), Run.collect
+
+        def interrupted(self):
+            collect(self)
+            if next(played) == 10:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        patch.setattr(Run, "collect", interrupted)
+        assert main([*words, *stored]) == 130
+        line = capsys.readouterr().out.splitlines()[-1]
+        assert shlex.split(line.removeprefix("resume with: ")) == ["marltrain", *words, *stored]
+    assert said(capsys, *shlex.split(line.removeprefix("resume with: "))[1:]) == whole
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--algo", "ppo", "--mode", "pbt", "--storage", "sqlite:///a.db"], "--storage must be a folder, got 'sqlite"),
         (["--algo", "ppo", "--mode", "pbt", "--trials", "3"], "--trials has a meaning only with --mode study"),
         (["--algo", "ppo", "--members", "8"], "--members has a meaning only with --mode pbt"),
         (["--algo", "ppo", "--mode", "pbt", "--set", "epochs=1", "2", "2"], "ranges of numbers that are not whole"),

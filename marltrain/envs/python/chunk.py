@@ -173,19 +173,23 @@ class Chunk:
             i = self._first + e
             rows = slice(stops[i] - saved["length"][i], stops[i])
             moves = tuple(saved[f"moves/{g}"][rows] for g in range(len(self._spec.groups)))
-            episode = int(saved["episode"][i])
+            self._episode[e] = episode = int(saved["episode"][i])
             self._proven[e] = episode > 0
             found = self._replay(e, episode, moves, expected) if self._spec.reproducible else NOT_REPRODUCIBLE
             if found:
                 restarted.append((i, f"{self._location(e)}: {found}"))
-                self._begin(e, episode)
-                self._clear(e)
-                self._out.ended[e] = True  # state carried from step to step must be cleared
+                self.restart(e)
             played.append(tuple(one[:0] for one in moves) if found else moves)
         if self._log is not None:
             self._log.restore(played)
         self._track.at[0] = -1
         return restarted
+
+    def restart(self, e: int) -> None:
+        """Start the running episode of environment `e` again; its column reports no reward and no event but `ended`."""
+        self._begin(e, self._episode[e])
+        self._clear(e)
+        self._out.ended[e] = True  # state carried from step to step must be cleared
 
     def _replay(self, e: int, episode: int, moves: tuple[Array, ...], expected: Mapping[str, Array]) -> str:
         """Replay an episode up to its saved step; return the difference in words, or an empty string."""

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
+import numpy as np
+
 from marltrain.errors import AgentError, ConfigError, MarlTrainError, error_text, shown
+from marltrain.json_files import to_json
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.agents.fixed import RandomAgent
+from marltrain.policies.agents.fixed import FrozenAgent, FunctionAgent, RandomAgent
 from marltrain.policies.batch import AgentState
 from marltrain.random import child_seed
 from marltrain.trainer.make_agents import RANDOM, make_agents
+from marltrain.trainer.reporting.functions import described_function
+from marltrain.trainer.saving.resume import described_agent
 
 OF_ALL = ("share", "identify", "teams", "backend")
 """Arguments of `make_agents` that apply to all agents; others are settings of an entry."""
+COPIED = ("net/", "statistics/", "team/", "optimiser/")
+"""Beginnings of the names of arrays of an agent that its copies take over."""
 MakeAgents = Callable[[int, Mapping[str, Any]], list[Agent]]
 """(seed, settings) -> agents, one for each player, with some settings changed."""
 
@@ -54,6 +62,30 @@ def check_different(names: Sequence[str]) -> None:
     if twice or len(names) < 2:
         remedy = f"; {', '.join(twice)} is there more than once" if twice else ""
         raise ConfigError(f"find: give at least 2 different candidates, got {', '.join(names) or 'none'}{remedy}")
+
+
+def described(agents: Any) -> Any:
+    """Return what tells first arguments of `make_agents`, or agents, apart, as JSON values: agents by their weights."""
+    if isinstance(agents, Agent):
+        inner = agents.inner if isinstance(agents, FrozenAgent) else agents
+        told = described_agent(agents)
+        if isinstance(inner, LearningAgent):
+            return {**told, "sha256": _digest(inner)}
+        if isinstance(inner, FunctionAgent):
+            return {**told, "function": described_function(inner.function)}
+        return {**told, "seed": getattr(inner, "seed", None)}
+    if isinstance(agents, Mapping):
+        return {str(name): described(own) for name, own in agents.items()}
+    return [described(own) for own in agents] if isinstance(agents, list | tuple) else to_json(agents)
+
+
+def _digest(agent: LearningAgent) -> str:
+    """Return a checksum of an agent's weights, moments, statistics and settings of now."""
+    state = agent.learner_.export(agent.row)
+    digest = hashlib.sha256(repr([to_json(state.info[name]) for name in ("hyper", "common")]).encode())
+    for name in sorted(name for name in state.arrays if name.startswith(COPIED)):
+        digest.update(name.encode() + np.ascontiguousarray(state.arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def maker_of(agents: Any, env: Any, env_args: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> MakeAgents:
@@ -107,7 +139,7 @@ def _copy_of(agent: Agent, seed: int, changes: Mapping[str, Any]) -> Agent:
 def _with_weights(made: LearningAgent, agent: LearningAgent, *, moments: bool) -> LearningAgent:
     """Load another agent's weights, running statistics and, with `moments`, the state of its optimizers."""
     own, theirs = made.learner_.export(made.row), agent.learner_.export(agent.row)
-    kept = ("net/", "statistics/", "team/", "optimiser/") if moments else ("net/", "statistics/", "team/")
+    kept = tuple(name for name in COPIED if moments or name != "optimiser/")
     arrays = {name: array for name, array in theirs.arrays.items() if name.startswith(kept)}
     made.learner_.load(made.row, AgentState(own.info, {**own.arrays, **arrays}))
     return made

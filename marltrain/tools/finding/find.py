@@ -14,9 +14,18 @@ import numpy as np
 from marltrain.config import checked_arguments, setting, validate
 from marltrain.envs import resolve
 from marltrain.errors import AgentError, ConfigError, printable, shown, warn
-from marltrain.tools.finding.candidates import Candidate, MakeAgents, check_different, maker_of, rate_names
+from marltrain.tools.finding.candidates import (
+    Candidate,
+    MakeAgents,
+    check_different,
+    described,
+    maker_of,
+    rate_names,
+)
 from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
-from marltrain.tools.training import LOSS, Plan, Training, last_tests, loss_of, train_all
+from marltrain.tools.saved_search import search_in
+from marltrain.tools.train_all import train_all
+from marltrain.tools.training import LOSS, Plan, Training, last_tests, loss_of
 from marltrain.trainer.settings import RewardMetric
 
 if TYPE_CHECKING:
@@ -120,6 +129,7 @@ def find_learning_rate(
     env_args: Mapping[str, Any] | None = None,
     reward_metric: RewardMetric = None,
     trainer: Mapping[str, Any] | None = None,
+    resume: str | Path | None = None,
     **settings: Any,
 ) -> FindResult:
     """Compare learning rates: every rate is trained with every seed, all at once, and rates are ranked.
@@ -135,12 +145,15 @@ def find_learning_rate(
     final: the score of a training is the mean of this share of its tests, the last ones; 1: all tests.
     env, env_args, reward_metric: as in `DecentralizedTrainer`.  trainer: its further arguments, such as
       {"num_train_envs": 8}; by default there are 10 tests of 20 episodes.
+    resume: a folder in which the search is saved after every test. The same call goes on with it after an interrupt or
+      the end of the process, with equal results; a search that is finished is not trained again. None: it is not saved.
     settings: settings of the agents, as in `make_agents`.
 
     The names of candidates are the rates with three digits, or with as many as tell them apart.
 
     A training whose loss or gradient is not finite fails, and has the worst score; the others go on.
-    Raises ConfigError for a wrong argument, and AgentError if all trainings fail; an error of a candidate names it.
+    Raises ConfigError for a wrong argument and for a folder with a search of other settings, SaveError for a damaged
+    one, and AgentError if all trainings fail; an error of a candidate names it.
     """
     wanted = [float(rate) for rate in rates]
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
@@ -149,7 +162,8 @@ def find_learning_rate(
         Candidate(name, rate, _with_rate(make, rate)) for name, rate in zip(rate_names(wanted), wanted, strict=True)
     ]
     plan = _plan(find, env, env_args, reward_metric, trainer)
-    return _compared("learning_rate", candidates, find, plan, numeric=True)
+    about = {"agents": described(agents), "settings": settings, "rates": wanted}
+    return _compared("learning_rate", candidates, find, plan, about, resume, numeric=True)
 
 
 @checked_arguments
@@ -165,6 +179,7 @@ def find_optimizer(
     env_args: Mapping[str, Any] | None = None,
     reward_metric: RewardMetric = None,
     trainer: Mapping[str, Any] | None = None,
+    resume: str | Path | None = None,
     **settings: Any,
 ) -> FindResult:
     """Compare optimizers, trained side by side; see `find_learning_rate` for the other arguments.
@@ -176,7 +191,9 @@ def find_optimizer(
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
     candidates = [Candidate(name, dict(changes), _changing(make, changes)) for name, changes in given]
-    return _compared("optimizer", candidates, find, _plan(find, env, env_args, reward_metric, trainer))
+    plan = _plan(find, env, env_args, reward_metric, trainer)
+    about = {"agents": described(agents), "settings": settings, "optimizers": dict(given)}
+    return _compared("optimizer", candidates, find, plan, about, resume)
 
 
 @checked_arguments
@@ -191,6 +208,7 @@ def find_agent(
     env_args: Mapping[str, Any] | None = None,
     reward_metric: RewardMetric = None,
     trainer: Mapping[str, Any] | None = None,
+    resume: str | Path | None = None,
     **settings: Any,
 ) -> FindResult:
     """Compare agents: algorithms, networks, settings; see `find_learning_rate` for the other arguments.
@@ -204,7 +222,8 @@ def find_agent(
     given = _named(agents, lambda name: name)
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     candidates = [Candidate(name, name, _changing(maker_of(one, env, env_args, settings), {})) for name, one in given]
-    return _compared("agent", candidates, find, _plan(find, env, env_args, reward_metric, trainer))
+    plan = _plan(find, env, env_args, reward_metric, trainer)
+    return _compared("agent", candidates, find, plan, {"agents": described(dict(given)), "settings": settings}, resume)
 
 
 def _named(given: Mapping[str, Any] | Sequence[str], meant: Callable[[str], Any]) -> list[tuple[str, Any]]:
@@ -228,9 +247,10 @@ def _plan(
 
 
 def _compared(
-    what: str, candidates: Sequence[Candidate], find: FindSettings, plan: Plan, *, numeric: bool = False
-) -> FindResult:
-    """Train all candidates with all seeds, and rank them."""
+    what: str, candidates: Sequence[Candidate], find: FindSettings, plan: Plan, about: Mapping[str, Any],
+    resume: str | Path | None, *, numeric: bool = False,
+) -> FindResult:  # fmt: skip
+    """Train all candidates with all seeds, and rank them; about: their definition, in `resume`."""
     names = [candidate.name for candidate in candidates]
     check_different(names)
     trainings = [
@@ -238,7 +258,9 @@ def _compared(
         for c, candidate in enumerate(candidates)
         for seed in find.all_seeds
     ]
-    train_all(plan, trainings, lambda going: _check_loss(going, find.by, names))
+    of_all = {"candidates": names, "seeds": find.all_seeds, "by": find.by, "final": find.final}
+    with search_in(resume, {"tool": f"find_{what}", **plan.about(), **about, **of_all}) as search:
+        train_all(plan, trainings, lambda going: _check_loss(going, find.by, names), search=search)
     failed = [training for training in trainings if training.error]
     if len(failed) == len(trainings):
         first = f"candidate {names[failed[0].candidate]!r}, seed {failed[0].seed}"

@@ -6,6 +6,7 @@ of the best fifth, and change the settings. The weights move from row to row of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.checks import counted, of_type
 from marltrain.config import Range, checked_arguments, setting, validate
 from marltrain.envs import resolve
-from marltrain.errors import AgentError, ConfigError, MarlTrainError
+from marltrain.errors import AgentError, ConfigError, MarlTrainError, SaveError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batch import AgentState
-from marltrain.random import child_seed, generator
-from marltrain.tools.training import Plan, Training, fits_population, train_all
+from marltrain.random import child_seed, generator, restored, state_of
+from marltrain.tools.finding.candidates import described
+from marltrain.tools.saved_search import search_in
+from marltrain.tools.train_all import fits_population, train_all
+from marltrain.tools.training import Plan, Training
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.trials import agents_with
 from marltrain.trainer.settings import RewardMetric
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 
 FACTORS = (0.8, 1.25)
 """Factors by which a setting changes (that of 1 - value, on the scale "complement")."""
+ROUNDING = 1e-9
+"""Share of a range's limits by which rounded values may exceed them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +97,7 @@ def population_based_training(
     env_args: Mapping[str, Any] | None = None,
     reward_metric: RewardMetric = None,
     trainer: Mapping[str, Any] | None = None,
+    resume: str | Path | None = None,
 ) -> PBTResult:
     """Train a population whose settings change in the course of training; return its best agents.
 
@@ -101,10 +109,13 @@ def population_based_training(
       Decisions that a member made before it copied another are in no later rollout.
     name: see `tune`; settings that it holds are fixed, unless `space` holds a range for them.
     env, env_args, reward_metric, trainer: see `tune`.  seed: equal seeds give equal results.
+    resume: a folder in which the population is saved after every test. The same call goes on with it after an interrupt
+      or the end of the process, with equal results; one that is finished is not trained again. None: it is not saved.
 
     The metric is the largest of many: test the agents again, as with `DecentralizedTrainer.test`.
     Raises ConfigError for a wrong argument, and AgentError for agents that cannot be trained on copies of the
     environment or if all members fail. An error of the environment or of an agent ends the population, and is raised.
+    Raises ConfigError for a folder with a population of other settings, and SaveError for a damaged one.
     """
     asked = PBTSettings(members=members, steps=steps, every=every, share=share, seed=seed)
     validate(asked, "population_based_training")
@@ -121,7 +132,12 @@ def population_based_training(
     ]
     if not fits_population(trainings[0].make()):
         raise AgentError("population_based_training: agents of a team, or with global states, have no copies")
-    train_all(plan, trainings, population.after_test, alone=False)
+    about = {
+        "tool": "population_based_training", "algorithm": described(name), "space": found.described(),
+        "order": list(found.ranges), **plan.about(), "members": members, "share": share, "seed": seed,
+    }  # fmt: skip
+    with search_in(resume, about, agents=True) as search:
+        train_all(plan, trainings, population.after_test, alone=False, search=search, memory=population)
     alive = [training for training in trainings if not training.error]
     if not alive:
         raise AgentError(f"population_based_training: every member failed; member 0: {trainings[0].error}")
@@ -173,6 +189,43 @@ class _Population:
             }
             copy_rows(donor.agents, worst.agents, self.settings[worst.candidate])
             worst.replaced = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the settings of all members now, the rows of the table, and the state of the generator."""
+        return {"settings": self.settings, "rows": self.rows, "rng": state_of(self.rng)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned; raises SaveError for other members or settings out of their ranges."""
+        settings = of_type("settings", state["settings"], list)
+        if len(settings) != self.asked.members:
+            raise SaveError(f"settings of {len(settings)} members are saved, and there are {self.asked.members}")
+        self.settings = [self._checked(own) for own in settings]
+        self.rows = [self._row(row) for row in of_type("rows", state["rows"], list)]
+        self.rng = restored(state["rng"])
+
+    def _row(self, row: Any) -> dict[str, Any]:
+        """Return a row of the table from a state."""
+        most = self.asked.members - 1
+        names = ("member", "env_steps", "metric", *self.ranges, "copied")
+        if tuple(of_type("a row", row, dict)) != names:
+            raise SaveError(f"a row must hold {', '.join(names)}, got {', '.join(row):.80}")
+        self._checked({name: row[name] for name in self.ranges})
+        counted("member", row["member"], high=most)
+        counted("copied", row["copied"], -1, most)
+        counted("env_steps", row["env_steps"])
+        if math.isnan(of_type("metric", row["metric"], float)):
+            raise SaveError("metric of a row must be a number, got nan")
+        return dict(row)
+
+    def _checked(self, settings: Any) -> dict[str, float]:
+        """Return the settings of a member from a state."""
+        if tuple(of_type("settings", settings, dict)) != tuple(self.ranges):
+            raise SaveError(f"a member must have the settings {', '.join(self.ranges)}, got {', '.join(settings):.80}")
+        for name, own in self.ranges.items():
+            room = ROUNDING * max(abs(own.low), abs(own.high))
+            if not own.low - room <= of_type(name, settings[name], float) <= own.high + room:
+                raise SaveError(f"{name} must be from {own.low:g} to {own.high:g}, got {settings[name]!r}")
+        return dict(settings)
 
     def table(self) -> Any:
         """Return the table of `PBTResult`."""

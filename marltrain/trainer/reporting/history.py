@@ -90,6 +90,12 @@ class Means:
         self._sums, self._found, self._rows = {}, {}, {}
         return means
 
+    def sums_of(self, agent: str) -> dict[str, tuple[float, int]]:
+        """Return (sum, count) of each metric of an agent since the last `take`."""
+        start = f"{agent}/"
+        found = ((name, entry) for name, entry in self._sums.items() if name.startswith(start))
+        return {name.removeprefix(start): (float(total), int(count)) for name, (total, count) in found}
+
     def state(self) -> State:
         """Return the sums so far."""
         sums, counts = [total for total, _ in self._sums.values()], [count for _, count in self._sums.values()]
@@ -140,6 +146,10 @@ class History:
     def add_updates(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
         """Add the metrics of R rounds of updates, [R, M, K], as `add_update` does for each round."""
         self._means.add_rows(agents, metrics, values)
+
+    def sums_of(self, agent: str) -> dict[str, tuple[float, int]]:
+        """Return (sum, count) of each metric of an agent over the updates since the last row of the tests."""
+        return self._means.sums_of(agent)
 
     def add_test(
         self,

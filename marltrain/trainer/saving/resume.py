@@ -54,7 +54,7 @@ def arguments_of(
     team, learning, exploring = setup.team_reward, *masks
     return {
         "env": spec.name,
-        "env_args": _argument(dict(setup.source.arguments)),
+        "env_args": described_argument(dict(setup.source.arguments)),
         "players": {
             player.name: [describe_space(player.observation_space), describe_space(player.action_space)]
             for player in spec.players
@@ -72,7 +72,7 @@ def arguments_of(
     }
 
 
-def _argument(value: Any) -> Any:
+def described_argument(value: Any) -> Any:
     """Return an argument of an environment as JSON values, for comparison; other objects only by their class."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
@@ -81,25 +81,25 @@ def _argument(value: Any) -> Any:
     if isinstance(value, Enum | bytes | bytearray | complex | range | slice):
         return repr(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        held = {field.name: _argument(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        held = {field.name: described_argument(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"type": to_json(type(value)), **held}
     if isinstance(value, Space):
         with suppress(SpecError):  # a kind of space without a description
             return describe_space(value)
     if isinstance(value, Mapping):
-        return {str(key): _argument(inner) for key, inner in value.items()}
+        return {str(key): described_argument(inner) for key, inner in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted((_argument(inner) for inner in value), key=repr)
-    return [_argument(inner) for inner in value] if isinstance(value, list | tuple) else to_json(value)
+        return sorted((described_argument(inner) for inner in value), key=repr)
+    return [described_argument(inner) for inner in value] if isinstance(value, list | tuple) else to_json(value)
 
 
 def _described(agents: Sequence[Agent], among: Sequence[Agent]) -> list[dict[str, Any]]:
     """Return each agent's kind and the place of its first appearance, which shows one object in several seats."""
     first = {id(agent): place for place, agent in reversed(list(enumerate(among)))}
-    return [{"place": first[id(agent)], **_kind(agent)} for agent in agents]
+    return [{"place": first[id(agent)], **described_agent(agent)} for agent in agents]
 
 
-def _kind(agent: Agent) -> dict[str, Any]:
+def described_agent(agent: Agent) -> dict[str, Any]:
     """Return an agent's class, backend and settings as JSON values."""
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
     settings = getattr(inner, "settings", None)
@@ -131,7 +131,7 @@ def check(found: FoundCheckpoint, told: Mapping[str, Any], *, any_threads: bool)
 
 
 def _check_call(found: FoundCheckpoint, now: Mapping[str, Any]) -> None:
-    difference = _difference(found.told["call"], now, "")
+    difference = difference_of(found.told["call"], now, "")
     if difference:
         raise ConfigError(
             f"{found.path} cannot be resumed by this call: {difference}. Repeat the arguments of the run (budgets "
@@ -139,19 +139,19 @@ def _check_call(found: FoundCheckpoint, now: Mapping[str, Any]) -> None:
         )
 
 
-def _difference(then: Any, now: Any, where: str) -> str:
+def difference_of(then: Any, now: Any, where: str) -> str:
     """Return a description of the first difference between JSON values, or ""."""
     if isinstance(then, dict) and isinstance(now, Mapping):
         for name in [*then, *(name for name in now if name not in then)]:
             inner = f"{where}.{name}".lstrip(".")
             if name not in then or name not in now:
                 return f"{inner} is given only {'now' if name in now else 'there'}"
-            if found := _difference(then[name], now[name], inner):
+            if found := difference_of(then[name], now[name], inner):
                 return found
         return ""
     if isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         pairs = enumerate(zip(then, now, strict=True))
-        return next((text for i, (a, b) in pairs if (text := _difference(a, b, f"{where}[{i}]"))), "")
+        return next((text for i, (a, b) in pairs if (text := difference_of(a, b, f"{where}[{i}]"))), "")
     return "" if then == now else f"{where} is {now!r}, and was {then!r}"
 
 

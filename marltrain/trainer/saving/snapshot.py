@@ -30,13 +30,13 @@ def last_checkpoint(run: Run) -> None:
 def _write(run: Run, checkpoint: Checkpoint, *, best: bool) -> None:
     """Write a checkpoint; best: the last test is the best so far."""
     context, counters = run.context, run.counters
-    if context.folder is None:
+    if context.checkpoints is None:
         raise RuntimeError("a run without a folder has no checkpoints")
     run.updates.wait()  # not settle: a checkpoint must not change how agents act
     manifest = {**context.manifest, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
     state = state_of(run, memory=checkpoint.settings.memory)
     context.callbacks.sync()  # after the state: what it takes as written is then on the disk
-    path = write(context.folder.whole(), manifest, state, keep=checkpoint.settings.keep)
+    path = write(context.checkpoints.whole(), manifest, state, keep=checkpoint.settings.keep)
     run.written_at = counters.env_steps
     run.events.tell("on_checkpoint", path=path)
 

@@ -8,7 +8,7 @@ import pytest
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
 from marltrain.policies.memory.readers import RolloutReader
-from marltrain.tools import training
+from marltrain.tools.recorder import Recorder
 from marltrain.tools.tuning.pbt import copy_rows
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.toys import Identity
@@ -72,7 +72,7 @@ def test_the_first_gradient_step_after_a_copy_is_on_policy(monkeypatch, network)
     def on_update_end(self, moment):
         measured.extend((moment.env_steps, own["approx_kl"]) for own in moment.data["metrics"].values())
 
-    monkeypatch.setattr(training._Recorder, "on_update_end", on_update_end)
+    monkeypatch.setattr(Recorder, "on_update_end", on_update_end)
     space = {"network": network, "minibatches": 1, "epochs": 1, "learning_rate": (0.05, 1.0), "gamma": 0.9}
     rest = {"gae_lambda": 0.9, "clip": 0.2, "entropy_coef": 0.0, "value_coef": 0.5}
     few = {"num_train_envs": 3, "num_test_envs": 2, "update_freq": 24, "episodes_per_test": 2}

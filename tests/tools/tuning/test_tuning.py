@@ -11,8 +11,8 @@ import pytest
 
 import marltrain as mt
 from marltrain.errors import AgentError, ConfigError
-from marltrain.tools import training
 from marltrain.tools.run_files.reading import read_settings
+from marltrain.tools.train_all import train_all
 from marltrain.tools.tuning import trials as trials_of
 from marltrain.tools.tuning.study import SLOT, Study, StudyPlan, _lock_file
 from marltrain.tools.tuning.tuning import _first_error
@@ -46,7 +46,6 @@ def test_equal_seeds_give_equal_trials_alone_and_in_a_population():
 def test_an_interrupted_study_resumed_has_exactly_the_asked_trials(tmp_path, monkeypatch):
     """Ctrl-C in the third trial; the fourth and the repeated third equal those of a study without an interrupt."""
     storage, played = f"sqlite:///{tmp_path}/a.db", []
-    train_all = training.train_all
 
     def interrupt(*arguments):
         played.append(1)
@@ -160,8 +159,6 @@ def test_a_failing_trial_is_reported_and_the_study_goes_on(capsys):
 
 
 def test_failures_with_fresh_seeds_are_told_with_their_error(monkeypatch):
-    train_all = training.train_all
-
     def second_fails(plan, trainings, *watch):
         train_all(plan, trainings, *watch)
         for one in trainings[1:]:

@@ -274,9 +274,9 @@ SQUARE, LARGE = np.arange(4).reshape(2, 2), np.arange(1000.0)
     ],
 )
 def test_comparison_of_environment_arguments(then, now, same):
-    before, after = (json.loads(json.dumps(resume._argument({"x": value}))) for value in (then, now))
+    before, after = (json.loads(json.dumps(resume.described_argument({"x": value}))) for value in (then, now))
     assert (before == after) is same
-    assert bool(resume._difference(before, after, "env_args")) is not same
+    assert bool(resume.difference_of(before, after, "env_args")) is not same
 
 
 def test_resume_from_the_working_folder(half, tmp_path, monkeypatch):
