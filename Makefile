@@ -7,6 +7,7 @@ BIN     := $(VENV)/bin
 THREADS := OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 TESTS   ?= tests
 JOBS    ?= 2
+OLDEST  ?= python3.11
 # Packages are not compiled at the installation: most of their modules are never imported.
 # Instead, the first process that imports a module keeps its compiled form, even where the shell's variable forbids it.
 export PYTHONDONTWRITEBYTECODE :=
@@ -24,7 +25,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test gpu-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test dist dist-test test-oldest test-newest gpu-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -155,6 +156,18 @@ nodes-test: $(ALL) ## train over two Ray nodes in network namespaces, cut one of
 
 gpu-test: $(ALL) ## on a machine with a GPU: every algorithm beside the CPU, saved, loaded and resumed
 	MARLTRAIN_GPU=cuda $(THREADS) $(BIN)/python -m pytest -n 0 tests/gpu
+
+dist: $(ALL) ## build the wheel and the sdist in dist/
+	$(BIN)/python -m tests.house.packaging.archives
+
+dist-test: $(ALL) ## install the wheel and the sdist into empty environments, train, film, load, run the short tier
+	$(BIN)/python -m tests.house.packaging.trying
+
+test-oldest: $(ALL) ## run the short tier with the lower bounds of pyproject.toml (downloads gigabytes of CUDA)
+	$(BIN)/python -m tests.house.packaging.bounds oldest --python $(OLDEST)
+
+test-newest: $(ALL) ## run the short tier with the newest versions; make test-newest PYTHON=python3.13
+	$(BIN)/python -m tests.house.packaging.bounds newest --python $(PYTHON)
 
 completion-test: $(ALL) ## complete commands, options and files in zsh, by typed keys
 	@command -v zsh > /dev/null || apt-get install -y -q zsh > /dev/null 2>&1 \

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 import pytest
 
 OPTIONAL = (
-    "Box2D", "ale_py", "chess", "cv2", "keras", "lbforaging", "minari", "mujoco", "onnx", "onnxruntime", "onnxscript",
-    "optuna", "pymunk", "pyspiel", "ray", "rlcard", "rliable", "tensorflow",
+    "Box2D", "ale_py", "chess", "cv2", "imageio_ffmpeg", "keras", "lbforaging", "minari", "mpe2", "mujoco", "onnx",
+    "onnxruntime", "onnxscript", "optuna", "pymunk", "pyspiel", "ray", "rlcard", "rliable", "scipy", "tensorflow",
 )  # fmt: skip
 """The packages of the extras in pyproject.toml, by the names of their modules."""
 ABSENT = tuple(name for name in OPTIONAL if find_spec(name) is None)

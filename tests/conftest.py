@@ -25,9 +25,18 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 import pytest  # noqa: E402
 
 from tests.absent import pytest_make_collect_report, pytest_runtest_makereport  # noqa: E402, F401
+from tests.tiers import SHORT  # noqa: E402
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the short tier, for `pytest -m short tests`."""
+    short = [ROOT / entry for entry in SHORT]
+    for item in items:
+        if any(item.path == entry or entry in item.path.parents for entry in short):
+            item.add_marker(pytest.mark.short)
 
 
 @pytest.fixture(autouse=True)
