@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from marltrain.errors import SpecError
 from marltrain.layout import Allocate, Array, Layout, Obs, Space, map_tree
+from marltrain.legal import Legal
 from marltrain.spaces import check_actions, describe_space
 
 LONE_PLAYER = "player_0"
@@ -242,11 +243,14 @@ class Step:
 
 
 def _choices(group: Group) -> int:
-    if not isinstance(group.action_space, spaces.Discrete):
+    """Return A, the number of entries of a mask of legal actions."""
+    width = Legal(group.action_space).width
+    if not width:
         raise SpecError(
-            f"legal moves are given for action space {group.action_space}; only Discrete actions can be masked"
+            f"legal moves are given for action space {group.action_space}; only Discrete and MultiDiscrete actions can "
+            "be masked"
         )
-    return int(group.action_space.n)
+    return width
 
 
 def empty_actions(spec: EnvSpec, num_envs: int, allocate: Allocate = np.zeros) -> tuple[Array, ...]:

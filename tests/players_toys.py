@@ -131,3 +131,34 @@ class Masked(Team):
         assert all(mask[action] for mask, action in zip(self.allowed(), chosen, strict=True))
         *rest, _ = super().step(actions)
         return *rest, self.info()
+
+
+class Wheels(gymnasium.Env):
+    """Two players turn two wheels each, of 2 and 3 places, for 6 steps; a reward is the sum of the places.
+
+    Legal at step t for player i: of the first wheel place (t + i) mod 2, and of the second all but (t + i) mod 3. An
+    illegal place is an error. Masks are in the info, side by side.
+    """
+
+    observation_space = spaces.Tuple([spaces.Box(0, 1, (6,), np.float32)] * 2)
+    action_space = spaces.Tuple([spaces.MultiDiscrete([2, 3])] * 2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.seen(), self.info()
+
+    def step(self, actions):
+        for action, mask in zip(actions, self.info()["action_mask"], strict=True):
+            assert mask[action[0]] and mask[2 + action[1]], f"{action} is illegal at {self.t}: {mask}"
+        paid = [float(action.sum()) for action in actions]
+        self.t += 1
+        return self.seen(), paid, self.t == 6, False, self.info()
+
+    def seen(self):
+        return tuple(np.eye(6, dtype=np.float32)[(self.t + i) % 6] for i in range(2))
+
+    def info(self):
+        first, second = np.arange(2), np.arange(3)
+        masks = [np.concatenate([first == (self.t + i) % 2, second != (self.t + i) % 3]) for i in range(2)]
+        return {"action_mask": masks}

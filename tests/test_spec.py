@@ -76,7 +76,7 @@ def test_the_shapes_of_a_step_and_its_parts():
     assert step.ended.tolist() == [False, True, True, False, False]
 
 
-def test_only_discrete_actions_can_be_masked():
+def test_only_choices_can_be_masked():
     spec = EnvSpec.of("game", [player("a", action=BOX, masked=True)])
-    with pytest.raises(SpecError, match="only Discrete actions can be masked"):
+    with pytest.raises(SpecError, match="only Discrete and MultiDiscrete actions can be masked"):
         Step.empty(spec, 1)

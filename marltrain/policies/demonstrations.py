@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from marltrain.errors import AgentError, SpecError, error_text, shown
 from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.legal import Legal
 from marltrain.policies.agents.spaces import action_dtype, action_shape
 from marltrain.policies.demonstration_chains import check_chain, equal, in_space
 from marltrain.policies.demonstration_files import Saved, read_demonstrations, write_demonstrations
@@ -117,10 +118,12 @@ class Demonstrations:
         following = None if next_observation is None else split_mask(next_observation)[0]
         action_space = as_choices(action_space)
         chosen = _indexed(action_space, action)
+        if legal is not None:
+            legal = _truths("legal", Legal(action_space).joined(legal))
         last = np.arange(len(chosen)) == len(chosen) - 1
         return cls(
             space, action_space, _encoded(layout, "observation", observation), chosen,
-            _truths("ends", last if ends is None else ends), None if legal is None else _truths("legal", legal),
+            _truths("ends", last if ends is None else ends), legal,
             None if following is None else _encoded(layout, "next_observation", following), frame_stack,
             None if reward is None else np.asarray(reward, np.float32),
             None if terminated is None else _truths("terminated", terminated),
@@ -284,12 +287,14 @@ class Demonstrations:
             )
 
     def _check_legal(self, legal: Array, rows: int) -> None:
-        if not isinstance(self.action_space, spaces.Discrete):
+        choices = Legal(self.action_space)
+        if not choices.width:
             raise AgentError(
-                f"demonstrations: legal actions are given for {self.action_space}, expected a Discrete space"
+                f"demonstrations: legal actions are given for {self.action_space}, expected a Discrete or "
+                "MultiDiscrete space"
             )
-        _check_array("legal", legal, (rows, int(self.action_space.n)), bool)
-        played = legal[np.arange(rows), self.action]
+        _check_array("legal", legal, (rows, choices.width), bool)
+        played = choices.permits(legal, self.action)
         if not played.all():
             row = int(np.flatnonzero(~played)[0])
             raise AgentError(f"demonstrations: the action of decision {row} is not one of its legal actions")

@@ -13,8 +13,8 @@ from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
 BASE = {
     "addresses", "checks", "children", "cluster", "code_cache", "compiling", "config", "errors", "extras", "files",
-    "descriptions", "json_files", "layout", "machine_code", "processor", "random", "ray_connection", "ray_nodes",
-    "ray_session", "ray_token", "remedies", "spaces", "spec", "state", "values", "version", "waiting",
+    "descriptions", "json_files", "layout", "legal", "machine_code", "processor", "random", "ray_connection",
+    "ray_nodes", "ray_session", "ray_token", "remedies", "spaces", "spec", "state", "values", "version", "waiting",
 }  # fmt: skip
 MAY_IMPORT = {
     "base": {"base"},

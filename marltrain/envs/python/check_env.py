@@ -18,6 +18,7 @@ from marltrain.envs.python.probe import adapter_of, probe
 from marltrain.envs.registry import Source, resolve
 from marltrain.errors import EnvError, MarlTrainError, error_text, printable
 from marltrain.layout import Array
+from marltrain.legal import Legal
 from marltrain.random import child_seed, generator
 from marltrain.spec import BY_ENV, MOST_STATE, EnvSpec, Step, empty_actions
 
@@ -243,13 +244,14 @@ def random_actions(spec: EnvSpec, step: Step, rng: np.random.Generator) -> tuple
     actions = empty_actions(spec, num_envs)
     for group, chosen, legal in zip(spec.groups, actions, step.legal, strict=True):
         space = group.action_space
-        if isinstance(space, spaces.Discrete):
-            weights = rng.random((group.size, num_envs, int(space.n)))
-            chosen[...] = (weights if legal is None else weights * legal).argmax(-1)
-        elif isinstance(space, spaces.MultiDiscrete):
+        if isinstance(space, spaces.Box):
+            chosen[...] = _within(space, rng, chosen.shape)
+        elif isinstance(space, spaces.MultiDiscrete) and legal is None:
             chosen[...] = rng.integers(0, space.nvec.reshape(-1), chosen.shape)
         else:
-            chosen[...] = _within(space, rng, chosen.shape)
+            choices = Legal(space)
+            weights = rng.random((group.size, num_envs, choices.width))
+            chosen[...] = choices.best(weights if legal is None else weights * legal)
     return actions
 
 

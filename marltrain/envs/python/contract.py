@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.layout import VECTOR, Array, Obs
+from marltrain.legal import Legal
 from marltrain.spec import EnvSpec, Group, Step
 from marltrain.values import FINITE, leaves_space
 
@@ -76,6 +77,7 @@ class _GroupContract:
         low, high = group.players[0], group.players[-1] + 1
         self._places = slice(low, high) if high - low == group.size else np.array(group.players)
         self._low, self._high = _ranges(group)
+        self._legal = Legal(group.action_space)
 
     # Actions sent by agents
 
@@ -86,14 +88,12 @@ class _GroupContract:
             if np.count_nonzero(finite) == finite.size:
                 return None
             wrong = turn & ~finite.all(-1)
-        elif isinstance(space, spaces.MultiDiscrete):
-            wrong = turn & ~((actions >= 0) & (actions < space.nvec.reshape(-1))).all(-1)
         else:
-            wrong = turn & ((actions < 0) | (actions >= space.n))  # type: ignore[attr-defined]
+            wrong = turn & ~self._legal.inside(actions)
             legal = step.legal[self._g]
             if legal is not None and not wrong.any():
-                chosen = np.where(turn, actions, 0)
-                wrong = turn & ~np.take_along_axis(legal, chosen[..., None], -1)[..., 0]
+                chosen = np.where(turn.reshape(turn.shape + (1,) * (actions.ndim - turn.ndim)), actions, 0)
+                wrong = turn & ~self._legal.permits(legal, chosen)
         return self._bad_action(wrong, actions, step) if np.count_nonzero(wrong) else None
 
     def _bad_action(self, wrong: Array, actions: Array, step: Step) -> Violation:
@@ -101,7 +101,7 @@ class _GroupContract:
         legal = step.legal[self._g]
         allowed = f"{self._group.action_space}, counted from 0"
         if legal is not None:
-            allowed = f"one of {np.flatnonzero(legal[row, e]).tolist()}"
+            allowed = f"one of {self._legal.listed(legal[row, e])}"
         sent = actions[row, e].tolist()
         return Violation(e, f"player {self._players[row]!r}: action {sent} is not legal; expected {allowed}")
 
@@ -111,10 +111,10 @@ class _GroupContract:
         turn, legal = step.turn[self._g], step.legal[self._g]
         if violation := self._observed(step.obs[self._g], turn, past=False):
             return violation
-        if legal is not None and not (legal.any(-1) | ~turn).all():
-            row, e = (int(i) for i in np.argwhere(turn & ~legal.any(-1))[0])
-            who = f"player {self._players[row]!r}"
-            return Violation(e, f"{who} must move, but its action_mask allows no action{self._remedy}")
+        if legal is not None and not (playable := self._legal.playable(legal) | ~turn).all():
+            row, e = (int(i) for i in np.argwhere(~playable)[0])
+            who, what = f"player {self._players[row]!r}", self._legal.without_choice(legal[row, e])
+            return Violation(e, f"{who} must move, but its action_mask allows no {what}{self._remedy}")
         over = step.terminated[self._places] | step.truncated[self._places]
         return self._observed(step.final_obs[self._g], over, past=True) if np.count_nonzero(over) else None
 

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.envs.python.masks import MASK
+from marltrain.envs.python.names import text_name
 from marltrain.errors import EnvError, SpecError, shown
 from marltrain.layout import Space
 
@@ -30,7 +31,7 @@ class Entries:
         """Read the players from the action space; raises SpecError for two keys with the same text."""
         self.keyed = isinstance(actions, spaces.Dict)
         self._keys: tuple[Hashable, ...] = tuple(actions.spaces) if self.keyed else tuple(range(len(actions.spaces)))
-        self.names = tuple(map(str, self._keys)) if self.keyed else tuple(f"player_{i}" for i in self._keys)
+        self.names = tuple(map(text_name, self._keys)) if self.keyed else tuple(f"player_{i}" for i in self._keys)
         if len(set(self.names)) < len(self.names):
             raise SpecError(f"the keys {list(self._keys)} of the action space are not different as text: rename them")
         self._key_of = dict(zip(self.names, self._keys, strict=True))

@@ -1,6 +1,7 @@
 """Masks of legal moves: which players have them, and the checked mask of one decision.
 
-A mask is the entry "action_mask" of a player's observation or of its info: one 0 or 1 for each Discrete action.
+A mask is the entry "action_mask" of a player's observation or of its info: one 0 or 1 for each Discrete action, or for
+each choice of each number of a MultiDiscrete action, see `marltrain.legal`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from marltrain.envs.python.names import text_name
 from marltrain.errors import EnvError, SpecError, did_you_mean, shown
 from marltrain.layout import NUMBERS, Array, Space
+from marltrain.legal import Legal
 from marltrain.spaces import without_mask
 from marltrain.spec import PlayerSpec
 
@@ -30,36 +32,40 @@ def with_masks(
     Players with equal spaces form one group: if one has masks, all are masked, and a missing mask allows every move.
     views: observation and info of players after the reset.
 
-    Raises SpecError for masks of actions that are not Discrete, and for a wrong declaration.
+    Raises SpecError for masks of a Box of actions, and for a wrong declaration.
     """
     names = _declared(players, metadata)
     for player in players:
         observation, info = views.get(player.name, (None, None))
         if without_mask(player.observation_space)[1] or _has_mask(player.action_space, observation, info):
             names.add(player.name)
-        if player.name in names and not isinstance(player.action_space, spaces.Discrete):
-            raise SpecError(_not_discrete(player))
+        if player.name in names and not _is_choice(player.action_space):
+            raise SpecError(_no_choice(player))
     kinds = {player.kind for player in players if player.name in names}
-    may_have = [bool(kinds) and isinstance(player.action_space, spaces.Discrete) for player in players]
+    may_have = [bool(kinds) and _is_choice(player.action_space) for player in players]
     masked = [may and player.kind in kinds for player, may in zip(players, may_have, strict=True)]
     return [dataclasses.replace(player, masked=own) for player, own in zip(players, masked, strict=True)]
 
 
 def _has_mask(action_space: Space, observation: Any, info: Any) -> bool:
-    """Return whether an observation or an info has an entry for a mask; an entry None counts for Discrete actions."""
+    """Return whether an observation or an info has an entry for a mask; an entry None counts for actions of choices."""
     entries = [held[MASK] for held in (observation, info) if isinstance(held, Mapping) and MASK in held]
-    return bool(entries) and (isinstance(action_space, spaces.Discrete) or any(one is not None for one in entries))
+    return bool(entries) and (_is_choice(action_space) or any(one is not None for one in entries))
+
+
+def _is_choice(space: Space) -> bool:
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
 
 
 def _declared(players: Sequence[PlayerSpec], metadata: Mapping[str, Any]) -> set[str]:
     """Return the names of the players whose masks are declared in the metadata."""
     declared = metadata.get(MASK, False)
     if isinstance(declared, bool):
-        return {player.name for player in players if declared and isinstance(player.action_space, spaces.Discrete)}
+        return {player.name for player in players if declared and _is_choice(player.action_space)}
     if isinstance(declared, str) or not isinstance(declared, Sequence):
         raise SpecError(
-            f"metadata[{MASK!r}] must be True, if all players with Discrete actions have masks of legal moves, or a "
-            f"list of the names of those that have them, got {shown(declared)}"
+            f"metadata[{MASK!r}] must be True, if all players whose actions are choices have masks of legal moves, or "
+            f"a list of the names of those that have them, got {shown(declared)}"
         )
     known = [player.name for player in players]
     for name in map(text_name, declared):
@@ -71,10 +77,10 @@ def _declared(players: Sequence[PlayerSpec], metadata: Mapping[str, Any]) -> set
     return set(map(text_name, declared))
 
 
-def _not_discrete(player: PlayerSpec) -> str:
+def _no_choice(player: PlayerSpec) -> str:
     return (
-        f"player {player.name!r} has an action_mask, but only Discrete actions can be masked, not "
-        f"{player.action_space}: give this player none, or make its actions Discrete"
+        f"player {player.name!r} has an action_mask, but only Discrete and MultiDiscrete actions can be masked, not "
+        f"{player.action_space}: give this player none, or make its actions choices"
     )
 
 
@@ -84,8 +90,9 @@ class MaskReader:
     def __init__(self, player: PlayerSpec) -> None:
         """Look up the player's spaces."""
         self._player = player
-        space: Space = player.action_space
-        self._shape = (int(space.n),) if isinstance(space, spaces.Discrete) else ()
+        self._legal = Legal(player.action_space)
+        self._single = isinstance(player.action_space, spaces.Discrete)
+        self._shape = (self._legal.width,)
         self._mapping = isinstance(player.observation_space, spaces.Dict)
         self._promised = without_mask(player.observation_space)[1]
 
@@ -110,13 +117,16 @@ class MaskReader:
         mask = self._checked(told if seen is None else seen)
         if seen is not None and told is not None and (mask != (other := self._checked(told))).any():
             raise EnvError(
-                f"player {self._player.name!r}: the {MASK!r} of its observation allows {np.flatnonzero(mask).tolist()} "
-                f"and that of its info {np.flatnonzero(other).tolist()}: make them equal, or give only one of them"
+                f"player {self._player.name!r}: the {MASK!r} of its observation allows {self._legal.listed(mask)} and "
+                f"that of its info {self._legal.listed(other)}: make them equal, or give only one of them"
             )
         return mask
 
     def read_last(self, observation: Any, info: Any) -> Array | None:
-        """Return the mask [A] of a final observation, which no move follows; None without a mask or a legal move."""
+        """Return the mask [A] of a final observation, which no move follows; None without a mask or a legal move.
+
+        None, too, if a number of a MultiDiscrete action has no legal choice.
+        """
         seen, told = self._held(observation, info)
         given = told if seen is None else seen
         if given is None:
@@ -124,7 +134,7 @@ class MaskReader:
         if not self._player.masked:
             raise SpecError(self._undeclared("observation" if seen is not None else "info"))
         mask = self._checked(given)
-        return mask if mask.any() else None
+        return mask if self._legal.playable(mask) else None
 
     def _held(self, observation: Any, info: Any) -> tuple[Any, Any]:
         """Return the masks in the observation and in the info; None for those that are missing."""
@@ -134,27 +144,39 @@ class MaskReader:
         return seen, told
 
     def _checked(self, given: Any) -> Array:
-        mask = np.asarray(given)
+        try:
+            mask = self._legal.joined(given)
+        except ValueError:  # lists of different lengths
+            raise EnvError(f"player {self._player.name!r}: {MASK!r} is {shown(given)}, {self._expected()}") from None
         if mask.shape == self._shape and mask.dtype.kind in NUMBERS:
             legal = mask == 1
             if np.count_nonzero(legal) == np.count_nonzero(mask):  # NaN and infinities count as nonzero
                 return legal
         raise EnvError(self._wrong(mask))
 
+    def _expected(self) -> str:
+        space = self._player.action_space
+        if self._single:
+            return f"expected {self._shape}: one entry for each action of {space}"
+        return (
+            f"expected {self._shape}: one entry for each choice of each number of {space}, side by side, or a list of "
+            f"{len(self._legal.sizes)} masks, of {shown(list(self._legal.sizes))} entries"
+        )
+
     def _wrong(self, mask: Array) -> str:
         who = f"player {self._player.name!r}: {MASK!r}"
         if mask.dtype.kind not in NUMBERS:
             return f"{who} has dtype {mask.dtype}, expected 0 and 1"
         if mask.shape != self._shape:
-            space = self._player.action_space
-            return f"{who} has shape {mask.shape}, expected {self._shape}: one entry for each action of {space}"
+            return f"{who} has shape {mask.shape}, {self._expected()}"
         i = int(np.flatnonzero((mask != 0) & (mask != 1))[0])
-        return f"{who} holds {mask[i]} for action {i}, expected 1 for a legal action and 0 for others"
+        entry = f"{'action' if self._single else 'entry'} {i}"
+        return f"{who} holds {mask[i]} for {entry}, expected 1 for a legal action and 0 for others"
 
     def _undeclared(self, where: str) -> str:
         player = self._player
-        if not isinstance(player.action_space, spaces.Discrete):
-            return _not_discrete(player)
+        if not _is_choice(player.action_space):
+            return _no_choice(player)
         return (
             f"player {player.name!r}: its {where} has an {MASK!r}, but it had none after the first reset, so that "
             "agents without legal moves were made. Give one after the reset, too, or declare it in the environment's "

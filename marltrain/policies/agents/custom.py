@@ -213,7 +213,7 @@ class CustomAgent(ExternalAgent):
             raise AgentError(
                 f"CustomAgent: act_fn returned actions of shape {action.shape}, expected {expected} for {space}"
             )
-        check_legal(legal, action, turn, "CustomAgent", "Let act_fn choose among the legal actions only")
+        check_legal(space, legal, action, turn, "CustomAgent", "Let act_fn choose among the legal actions only")
         if isinstance(space, spaces.Box):
             action = np.clip(action.astype(np.float32), *action_bounds(space))
         return Acted(action.astype(action_dtype(space)), carry)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Obs, map_tree
+from marltrain.layout import Array, Obs, Space, map_tree
+from marltrain.legal import Legal
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.batch import Acted, Needs
@@ -183,14 +184,15 @@ def seeded(framework: str, rng: np.random.Generator) -> Any:
     return import_module(f"marltrain.policies.backends.{framework}.randomness").seeded(rng)
 
 
-def check_legal(legal: Array | None, action: Array, turn: Array, who: str, remedy: str) -> None:
-    """Raise AgentError if an action [B] of a row with `turn` True is illegal."""
+def check_legal(space: Space, legal: Array | None, action: Array, turn: Array, who: str, remedy: str) -> None:
+    """Raise AgentError if an action [B] or [B, D] of a row with `turn` True is illegal."""
     if legal is None:
         return
-    broken = turn & ~np.take_along_axis(legal, action[:, None].astype(np.int64), 1)[:, 0]
+    choices = Legal(space)
+    broken = turn & ~choices.permits(legal, action.astype(np.int64))
     if broken.any():
         row = int(np.flatnonzero(broken)[0])
         raise AgentError(
-            f"{who} chose action {int(action[row])} in row {row} of {len(turn)}, where only "
-            f"{np.flatnonzero(legal[row]).tolist()} are legal. {remedy}"
+            f"{who} chose action {action[row].astype(np.int64).tolist()} in row {row} of {len(turn)}, where only "
+            f"{choices.listed(legal[row])} are legal. {remedy}"
         )

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from marltrain.config import check_function, checked_arguments
 from marltrain.errors import AgentError, SpecError, shown
 from marltrain.layout import Array, Obs, Space, arrays_of, map_tree
+from marltrain.legal import Legal
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, encoded, spaces_from
 from marltrain.policies.batch import Acted, AgentState
@@ -70,6 +71,9 @@ def _random_actions(space: Space, legal: Array | None, rows: int, rng: np.random
     if isinstance(space, spaces.Discrete):
         score = rng.random((rows, int(space.n)))
         return (score if legal is None else np.where(legal, score, -1.0)).argmax(-1)
+    if isinstance(space, spaces.MultiDiscrete) and legal is not None:
+        choices = Legal(space)
+        return choices.best(np.where(legal, rng.random((rows, choices.width)), -1.0))
     if isinstance(space, spaces.MultiDiscrete):
         return (rng.random((rows, space.nvec.size)) * space.nvec.reshape(-1)).astype(np.int64)
     if isinstance(space, spaces.Box):

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from marltrain.errors import AgentError, SpecError, shown
 from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.legal import Legal
 from marltrain.spaces import describe_space, space_from, split_mask
 
 
@@ -25,19 +26,24 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
         obs = map_tree(lambda array: array[None], obs)
     if legal is None:
         return obs, None, batched
-    legal = _truths("legal", legal)
+    choices = Legal(space)
+    legal = _truths("legal", legal, choices)
     legal = legal if batched else legal[None]
-    expected = (len(arrays_of(obs)[0]), int(space.n) if isinstance(space, spaces.Discrete) else None)
-    if legal.shape != expected:
-        raise SpecError(f"legal has shape {legal.shape[not batched :]}, expected one truth value an action of {space}")
-    if not legal.any(-1).all():
-        raise SpecError("legal says that no action is legal: an agent must be able to act")
+    if not choices.width or legal.shape != (len(arrays_of(obs)[0]), choices.width):
+        entry = "an action" if isinstance(space, spaces.Discrete) else "a choice of each number, side by side,"
+        raise SpecError(f"legal has shape {legal.shape[not batched :]}, expected one truth value {entry} of {space}")
+    if not choices.playable(legal).all():
+        row = legal[int(np.argmin(choices.playable(legal)))]
+        raise SpecError(f"legal says that no {choices.without_choice(row)} is legal: an agent must be able to act")
     return obs, legal, batched
 
 
-def _truths(name: str, given: Any) -> Array:
-    """Return truth values as bool; raises SpecError for other values than 0 and 1."""
-    values = np.asarray(given)
+def _truths(name: str, given: Any, choices: Legal) -> Array:
+    """Return masks as bool; raises SpecError for other values than 0 and 1."""
+    try:
+        values = choices.joined(given)
+    except ValueError:  # lists of different lengths
+        values = np.zeros(0, object)
     if values.dtype != bool and not (values.dtype.kind in NUMBERS and ((values == 0) | (values == 1)).all()):
         raise SpecError(f"{name} must hold True and False, or 1 and 0, for each action, got {shown(given)}")
     return values.astype(bool)

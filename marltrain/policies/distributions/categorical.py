@@ -88,11 +88,11 @@ class MultiCategorical:
 
     def probabilities(self, ops: Any, out: Any, legal: Any) -> Any:
         """Return the probabilities of each of the D choices side by side, [K, B, sum of sizes]."""
-        return ops.concat([ops.softmax(piece, -1) for piece in ops.split(out, self.sizes)], -1)
+        return ops.concat([ops.softmax(piece, -1) for piece in self._pieces(ops, out, legal)], -1)
 
     def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (action, raw action, its log-probability); see `Categorical.sample`."""
-        nudged = out + ops.only(noise, explore)
+        nudged = masked(ops, out, legal) + ops.only(noise, explore)
         raw = ops.stack([ops.argmax(piece, -1) for piece in ops.split(nudged, self.sizes)], -1)
         return raw, raw, self.evaluate(ops, out, legal, raw)[0]
 
@@ -100,19 +100,23 @@ class MultiCategorical:
         """Return (log-probability of `raw`, entropy), each [K, B]: sums over the D choices."""
         log_prob: Any = 0.0
         entropy: Any = 0.0
-        for d, piece in enumerate(ops.split(out, self.sizes)):
+        for d, piece in enumerate(self._pieces(ops, out, legal)):
             log_probs = ops.log_softmax(piece, -1)
             log_prob = log_prob + ops.take(log_probs, raw[..., d])
             entropy = entropy - ops.sum(ops.exp(log_probs) * log_probs, -1)
         return log_prob, entropy
 
     def kl(self, ops: Any, old_out: Any, new_out: Any, legal: Any) -> Any:
-        """Return KL(old, new) of two outputs, [K, B]: the sum over the D choices."""
-        pairs = zip(ops.split(old_out, self.sizes), ops.split(new_out, self.sizes), strict=True)
+        """Return KL(old, new) of two outputs with the same legal actions, [K, B]: the sum over the D choices."""
+        pairs = zip(self._pieces(ops, old_out, legal), self._pieces(ops, new_out, legal), strict=True)
         total: Any = 0.0
         for old, new in pairs:
             total = total + _kl(ops, old, new)
         return total
+
+    def _pieces(self, ops: Any, out: Any, legal: Any) -> Any:
+        """Return the masked logits of each choice, [K, B, size]; legal: [K, B, sum of sizes], side by side."""
+        return ops.split(masked(ops, out, legal), self.sizes)
 
 
 def _kl(ops: Any, old: Any, new: Any) -> Any:

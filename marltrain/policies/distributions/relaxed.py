@@ -21,7 +21,7 @@ class RelaxedCategorical:
     """D independent categorical distributions; the outputs of a network are their W logits side by side.
 
     Vectors of actions [K, B, W] hold the one-hot of each choice. Actions are [K, B] int64 for a Discrete space, and
-    [K, B, D] int64 for a MultiDiscrete space, whose actions have no mask of legal ones.
+    [K, B, D] int64 for a MultiDiscrete space.
     """
 
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:

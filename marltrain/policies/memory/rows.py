@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from marltrain.layout import Array, Obs
+from marltrain.legal import Legal
 from marltrain.policies.batch import Column
 from marltrain.policies.memory.ends import EndTable
 from marltrain.spec import EnvSpec
@@ -40,15 +40,15 @@ class Rows:
     def __init__(self, spec: EnvSpec, index: int, num_envs: int, capacity: int, extras: Mapping[str, Column]) -> None:
         """Allocate the columns for `capacity` batch steps."""
         self.index, self.group, self.num_envs, self.capacity = index, spec.groups[index], num_envs, capacity
-        group, space = self.group, self.group.action_space
+        group = self.group
         self.names = [spec.names[player] for player in group.players]
         self.now, self.oldest = -1, 0
         kinds: dict[str, tuple[tuple[int, ...], Any]] = {
             "action": (group.action_shape, group.action_dtype), "reward": ((), np.float32), "acted": ((), bool),
             "terminated": ((), bool), "next": ((), np.int64),
         }  # fmt: skip
-        if group.masked and isinstance(space, spaces.Discrete):
-            kinds["legal"] = ((int(space.n),), bool)
+        if group.masked:
+            kinds["legal"] = ((Legal(group.action_space).width,), bool)
         kinds |= {f"obs/{name}": kind for name, kind in self._obs_kinds().items()}
         kinds |= {f"extras/{name}": (column.shape, column.dtype) for name, column in extras.items()}
         columns = {name: np.zeros((*self.axes, *shape), dtype) for name, (shape, dtype) in kinds.items()}

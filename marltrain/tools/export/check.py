@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from marltrain.errors import SaveError
 from marltrain.layout import Array
+from marltrain.legal import Legal
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.tools.export.function import ACTION, CARRY, LEGAL, PLAYER, UNIFORM, PolicyFunction
 from marltrain.tools.export.loading import ExportedPolicy
@@ -97,7 +98,10 @@ def _inputs(
         names = [agent.identity[i] for i in given[PLAYER]]
     if LEGAL in ports:
         mask = rng.random((rows, *ports[LEGAL].shape)) < 0.6
-        mask[np.arange(rows), rng.integers(mask.shape[1], size=rows)] = True
+        first = 0
+        for size in Legal(agent.action_space).sizes:
+            mask[np.arange(rows), first + rng.integers(size, size=rows)] = True
+            first += size
         given[LEGAL] = mask
     if UNIFORM in ports:
         given[UNIFORM] = rng.random((rows, *ports[UNIFORM].shape), np.float32)
@@ -137,6 +141,6 @@ def near_ties(space: Any, made: Array, expected: Mapping[str, Array], legal: Arr
     number, wanted = (np.take_along_axis(numbers, first + choice, 1) for choice in (chosen, reference))
     near = inside & (np.abs(number - wanted) <= TOLERANCE * np.maximum(1.0, np.abs(wanted)))
     if legal is not None:
-        near &= np.take_along_axis(legal, chosen, 1)
+        near &= np.take_along_axis(legal, first + chosen, 1)
     rows: Array = near.all(1)
     return rows

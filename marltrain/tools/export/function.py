@@ -17,6 +17,7 @@ from gymnasium import spaces
 
 from marltrain.errors import ConfigError
 from marltrain.layout import VECTOR, Array, Part, distinct
+from marltrain.legal import Legal
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.spaces import action_shape
 from marltrain.policies.algorithms.base import OBSERVATION
@@ -83,7 +84,7 @@ class PolicyFunction:
         if self.identity:
             ports.append(Port(PLAYER, (), "int64"))
         if self._masked:
-            ports.append(Port(LEGAL, (int(self.space.n),), "bool"))  # type: ignore[attr-defined]
+            ports.append(Port(LEGAL, (Legal(self.space).width,), "bool"))
         ports += [Port(self._carry_name(name), column.shape, "float32") for name, column in self._carries.items()]
         if self._sampling is not None:
             ports.append(Port(UNIFORM, (self._sampling.width,), "float32"))
@@ -295,9 +296,11 @@ def _sampling_of(agent: LearningAgent, sampling: bool) -> Sampling | None:
 
 def _masked(agent: LearningAgent, legal: bool | None) -> bool:
     """Return whether a mask is an input; raises ConfigError for a mask of actions that have none."""
-    discrete = isinstance(agent.action_space, spaces.Discrete)
-    if legal and not discrete:
-        raise ConfigError(f"export: legal=True is for Discrete actions, got {agent.action_space}: leave it out")
+    choices = isinstance(agent.action_space, spaces.Discrete | spaces.MultiDiscrete)
+    if legal and not choices:
+        raise ConfigError(
+            f"export: legal=True is for Discrete and MultiDiscrete actions, got {agent.action_space}: leave it out"
+        )
     if legal is not None:
         return legal
-    return discrete and agent.masked
+    return choices and agent.masked

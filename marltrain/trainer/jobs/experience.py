@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from marltrain.errors import ConfigError, MarlTrainError, SpecError, shown, warn
 from marltrain.layout import Array, Obs, Space, arrays_of, map_tree
+from marltrain.legal import Legal
 from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded, indexed
 from marltrain.policies.batch import Needs
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
@@ -108,7 +109,7 @@ def rows_of(
     next_obs = next_obs if next_batched else map_tree(lambda array: array[None], next_obs)
     if next_batched != batched or len(arrays_of(next_obs)[0]) != rows:
         raise SpecError(f"observe: there are {rows} observations, and next_observation holds another number")
-    allowed = _next_legal(next_mask if next_legal is None else next_legal, ended, batched, mask)
+    allowed = _next_legal(Legal(space), next_mask if next_legal is None else next_legal, ended, batched, mask)
     if player.masked and (mask is None or allowed is None):
         raise SpecError(f"observe: {player.name!r} has legal actions: give legal= and next_legal=")
     known = (mask, allowed) if player.masked else (None, None)
@@ -126,7 +127,8 @@ def check_rows(player: PlayerSpec, rows: ObservedRows) -> None:
     `rows_of` makes only such transitions; those of a handle for an earlier run of the same name may have other spaces.
     """
     space = player.action_space
-    legal = np.zeros((0, int(space.n)), bool) if player.masked and isinstance(space, spaces.Discrete) else None
+    choices = Legal(space)
+    legal = np.zeros((0, choices.width), bool) if player.masked else None
     obs = player.layout.empty((0,))
     action: Array = np.zeros((0, *action_shape(space)), action_dtype(space))
     like = ObservedRows(obs, legal, action, np.zeros(0, np.float32), np.zeros(0, bool), obs, legal)
@@ -138,7 +140,7 @@ def check_rows(player: PlayerSpec, rows: ObservedRows) -> None:
     arrays = [array for field in fields(rows) for array in _leaves(getattr(rows, field.name))]
     if len({len(array) for array in arrays}) > 1:
         raise SpecError(f"{own} have arrays of equal length, got {[len(array) for array in arrays]}")
-    if not all(array.any(1).all() for array in (rows.legal, rows.next_legal) if array is not None):
+    if not all(choices.playable(array).all() for array in (rows.legal, rows.next_legal) if array is not None):
         raise SpecError(f"{own} have a legal action each")
     if not (
         _finite(rows.obs) and _finite(rows.next_obs) and np.isfinite(rows.reward).all() and _in(space, rows.action)
@@ -167,15 +169,16 @@ def _in(space: Space, action: Array) -> bool:
     return bool(((action >= 0) & (action < most)).all())
 
 
-def _next_legal(legal: Any, ended: Array, batched: bool, like: Array | None) -> Array | None:
+def _next_legal(choices: Legal, legal: Any, ended: Array, batched: bool, like: Array | None) -> Array | None:
     """Return the next legal actions [B, A]; all are legal where no action follows."""
     if legal is None or like is None:
         return None
-    allowed = np.array(legal, bool) if batched else np.array(legal, bool)[None]
+    given = np.array(choices.joined(legal), bool)
+    allowed = given if batched else given[None]
     if allowed.shape != like.shape:
         raise SpecError(f"observe: next_legal has shape {allowed.shape}, legal has {like.shape}")
     allowed[ended] = True
-    if not allowed.any(1).all():
+    if not choices.playable(allowed).all():
         raise SpecError("observe: next_legal says that no action is legal, and terminated is False")
     return allowed
 

@@ -12,6 +12,7 @@ import numpy as np
 from marltrain.cluster import Served
 from marltrain.errors import AgentError, MarlTrainError
 from marltrain.layout import Array, Obs, arrays_of, map_tree
+from marltrain.legal import Legal
 from marltrain.policies.agents.spaces import encoded, exploring_rows, in_units
 from marltrain.policies.identity import observed_by
 from marltrain.random import generator
@@ -161,7 +162,7 @@ def _call(seat: _Seat, observation: Any, legal: Any, carry: Any, explore: Any) -
 
 def _legal(call: _Call, space: Any) -> Array:
     """Return the legal actions of a call, [rows, A]; all actions where none are given."""
-    return np.ones((call.rows, int(space.n)), bool) if call.legal is None else call.legal
+    return np.ones((call.rows, Legal(space).width), bool) if call.legal is None else call.legal
 
 
 def _joined(parts: Sequence[Obs]) -> Obs:

@@ -158,7 +158,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path, monkeypatch):
         mt.export(mt.RandomAgent(), tmp_path / "a.onnx")
     with pytest.raises(mt.ConfigError, match="the policy of a DQN is deterministic"):
         mt.export(dqn, tmp_path / "a.onnx", sampling=True)
-    with pytest.raises(mt.ConfigError, match="legal=True is for Discrete actions"):
+    with pytest.raises(mt.ConfigError, match="legal=True is for Discrete and MultiDiscrete actions"):
         mt.export(mt.PPO(FLAT, ARM, network=NETWORK), tmp_path / "a.onnx", legal=True)
     with pytest.raises(mt.ConfigError, match=r"writes a file whose name ends in \.onnx"):
         mt.export(ppo, tmp_path / "a.pt2")
@@ -222,6 +222,8 @@ def test_only_legal_choices_with_equal_numbers_are_ties():
     }
     made = np.array([[2, 5], [2, 7], [2, 6]])
     assert near_ties(WHEELS, made, expected, None).tolist() == [True, True, False]
+    legal = np.array([[True] * 4 + [second] for second in (True, False, True)])  # the masks are side by side
+    assert near_ties(WHEELS, made, expected, legal).tolist() == [True, False, False]
     assert near_ties(WHEELS, made, {"action": made}, None).tolist() == [False] * 3
 
 

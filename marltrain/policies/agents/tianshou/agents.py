@@ -101,7 +101,7 @@ class _TianshouAgent(ExternalAgent):
         with seeded(self.framework, rng):
             raw = raw_actions(self.algorithm, obs, legal, explore)
         check_legal(
-            legal, raw, turn, f"{type(self).__name__} of tianshou's {type(self.algorithm).__name__}",
+            self._seated()[1], legal, raw, turn, f"{type(self).__name__} of tianshou's {type(self.algorithm).__name__}",
             "Its policy has to read obs.mask",
         )  # fmt: skip
         extras = {"raw": raw.reshape(len(raw), -1)} if "raw" in self.needs().columns else {}
