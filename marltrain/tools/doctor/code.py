@@ -27,7 +27,7 @@ def machine_code() -> Section:
     barrier = obstacle(folder)
     facts = [
         Fact("folder", str(folder), f"{folder}{_where_from()}"),
-        Fact("state", barrier or None, barrier or ("can be written" if folder.is_dir() else "can be made")),
+        Fact("state", barrier or None, barrier or ("can be written" if os.path.isdir(folder) else "can be made")),
         Fact("owner", _owner(folder)),
         Fact("size", size, in_bytes(size)),
         Fact("programs", len({path.parent for path in code})),
@@ -61,7 +61,7 @@ def _size(path: Path) -> int:
 
 def _owner(folder: Path) -> str | None:
     """Return the owner and the mode of a folder, such as "root (this user), mode 700"; None where users have none."""
-    if not hasattr(os, "getuid") or not folder.exists():
+    if not hasattr(os, "getuid") or not os.path.exists(folder):
         return None
     status = folder.stat()
     whose = "this user" if status.st_uid == os.getuid() else "ANOTHER USER"

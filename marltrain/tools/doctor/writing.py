@@ -19,7 +19,7 @@ def existing(folder: Path) -> Path:
 def obstacle(folder: Path) -> str:
     """Return why no file can be written into a folder, which need not exist yet; "" if one can."""
     there = existing(folder)
-    if not there.is_dir():
+    if not os.path.isdir(there):
         return f"{there} is not a folder"
     try:
         with tempfile.TemporaryFile(dir=there) as file:  # permissions tell nothing of read-only and full disks

@@ -97,6 +97,17 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     assert finding.concerns == CORE and "NUMBA_CACHE_DIR" in finding.remedy
 
 
+def test_a_folder_that_this_user_may_not_even_look_into(folder, monkeypatch):
+    """pathlib raises PermissionError there, which permission bits cannot show to root."""
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("exists", "is_dir"):
+        monkeypatch.setattr(Path, name, refused)
+    assert facts(machine_code())["programs"] == 2
+
+
 def test_no_home(monkeypatch):
     def unknown():
         raise RuntimeError("Could not determine home directory.")

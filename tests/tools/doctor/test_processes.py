@@ -29,7 +29,7 @@ def package(tmp_path, monkeypatch):
         ("__version__ = (1, 2)", Answer({"version": None})),
         ("print('marltrain?', end='')", Answer({"version": None})),
         ("import sys\nsys.stdout = sys.stderr = None", Answer({"version": None})),
-        ("import atexit, os\natexit.register(os.abort)", Answer({"version": None})),
+        ("import atexit, time\natexit.register(time.sleep, 1000)", Answer({"version": None})),
         ("raise ImportError('no libc')", Answer({}, "ImportError: no libc")),
         (ABSENT, Answer({}, "ImportError: numpy is broken: (caused by OSError: libblas.so.3: no such file)")),
         ("import nothing_there", Answer({}, "ModuleNotFoundError: No module named 'nothing_there'")),
