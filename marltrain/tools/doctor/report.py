@@ -39,10 +39,6 @@ class Finding:
     cause: str
     remedy: str
 
-    def __str__(self) -> str:
-        """Return it as a sentence."""
-        return f"{self.subject}: {self.cause}. Remedy: {self.remedy}"
-
     def described(self) -> dict[str, str]:
         """Return it as JSON values."""
         return {name: value for name, value in asdict(self).items() if name != "concerns"}
