@@ -46,6 +46,11 @@ def population_spec(plain: EnvSpec, copies: int) -> EnvSpec:
     return EnvSpec.of(plain.name, players, turn_based=plain.turn_based, reproducible=plain.reproducible)
 
 
+def plain_names(names: Sequence[str], copies: int) -> tuple[str, ...]:
+    """Return the players' names of one copy, for the names of a population; copies=0: of a plain environment."""
+    return tuple(name.removesuffix(copy_name("", 0)) for name in names[::copies]) if copies else tuple(names)
+
+
 class PopulationVectorEnv(VectorEnv):
     """Copies of an environment in this process, each in E environments; `Source.copies` holds their seeds.
 

@@ -42,7 +42,7 @@ def train_all(
     for training in trainings:
         training.begin()
     together = [training for training in trainings if fits_population(training.agents)]
-    if len(together) < 2:
+    if len(together) < 2 or plan.settings.get("shared_memory"):  # learners read rows of all their agents
         together = []
     repeated = search.begin(trainings)
     apart = [training for training in trainings if training not in together or training in repeated]
@@ -69,13 +69,15 @@ def train_all(
 def fits_population(agents: Sequence[Agent]) -> bool:
     """Return whether agents can be trained on a copy of the environment among others.
 
-    Agents that learn together, read global states or tell players apart by name need the environment itself.
+    Agents that learn together or from each other's rows, read global states or tell players apart by name need the
+    environment itself.
     """
     learning = [agent for agent in agents if isinstance(agent, LearningAgent)]
     if any(agent.identity or isinstance(agent.algorithm, JointAlgorithm) for agent in learning):
         return False
+    needs = [agent.algorithm.needs() for agent in learning]
     return len(learning) == sum(agent.learns for agent in agents) and not any(
-        agent.algorithm.needs().state or agent.algorithm.needs().joint_actions for agent in learning
+        need.state or need.joint_actions or need.shared for need in needs
     )
 
 

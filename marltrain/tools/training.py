@@ -30,12 +30,20 @@ TESTS = 10
 OF_TOOLS = {
     "callbacks": "the tools have none",
     "env_args": "give env_args beside it",
+    "episodes_per_train": "give steps",
     "name": "trainings of tools have none",
     "progress": "trainings of tools show none",
     "reward_metric": "give reward_metric beside it",
     "run_dir": "trainings of tools write no files",
+    "save_best_fn": "trainings of tools save no agents",
+    "save_last_fn": "trainings of tools save no agents",
     "seed": "give the tool's own seed or seeds",
     "steps_per_train": "give steps",
+    "stop_fn": "all trainings have equally many env steps",
+    "test_fn": "many trainings are tested at once",
+    "test_freq": "give test_freq_steps, env steps between tests",
+    "train_fn": "many trainings go on at once; give the agents schedules",
+    "updates_per_train": "give steps",
 }
 """Arguments of the trainer that tools set, and what to give instead."""
 

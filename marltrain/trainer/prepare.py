@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from marltrain.envs import VectorEnv
 from marltrain.envs.goals import goal_reward
-from marltrain.envs.population import PopulationVectorEnv
+from marltrain.envs.population import PopulationVectorEnv, plain_names
 from marltrain.envs.python.probe import closed
 from marltrain.errors import ConfigError, warn
 from marltrain.layout import Array
@@ -110,7 +110,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     made = setup.vector_env(settings.num_train_envs, "train", with_state=_read_state(without_seats(call.agents)))
     envs = stack.enter_context(closed(made, setup.source.name))
     spec, num_envs = envs.spec, envs.num_envs
-    try_team_reward(setup.team_reward, spec.names)
+    try_team_reward(setup.team_reward, plain_names(spec.names, len(setup.source.copies)))
     call = call.seated(spec)
     seating, line_up = _seatings(setup, call, spec, stack)
     masks = learning, exploring = _masks(call, spec)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from marltrain.envs.faults import Fault, cut_by
+from marltrain.envs.population import plain_names
 from marltrain.layout import Array
 from marltrain.spec import Step
 from marltrain.trainer.callbacks import Events, Trainer
@@ -54,7 +55,7 @@ class Run:
         self.clock = Clock(0.0 if earlier is None else earlier.seconds)
         self.episodes = RunningEpisodes(len(spec.players), num_envs)
         self.masks = Masks(context.learning, context.exploring)
-        self.team_rewards = None if setup.team_reward is None else TeamRewards(setup.team_reward, spec.names)
+        self.team_rewards = _team_rewards(context)
         self.traffic = Traffic()
         self.history = History(spec.names, folder) if earlier is None else earlier.history
         self.faults = FaultTable(folder) if earlier is None else earlier.faults
@@ -205,6 +206,13 @@ class Run:
                 length=int(finished.lengths[i]), names=self.context.envs.spec.names,
             )  # fmt: skip
         self.tell_starts(finished.begun.tolist())
+
+
+def _team_rewards(context: RunContext) -> TeamRewards | None:
+    """Return the rewards to learn from, if players do not learn from their own: in a population, those of each copy."""
+    given, copies = context.setup.team_reward, len(context.setup.source.copies)
+    names = plain_names(context.envs.spec.names, copies)
+    return None if given is None else TeamRewards(given, names, max(1, copies))
 
 
 def _due(context: RunContext) -> Due:

@@ -80,21 +80,27 @@ def check_one_reward(seated: Seats, team_reward: TeamReward) -> None:
 class TeamRewards:
     """Computes the rewards that the players learn from.
 
+    copies: number of copies of the environment, which are independent of each other.
     teams: the places of the players of each team, in order.  mean: whether a team gets the mean of its rewards, else
     their sum.  function: of all rewards, in place of teams; None without one.
     """
 
-    def __init__(self, team_reward: str | TeamFunction | Teams, names: Sequence[str]) -> None:
-        """Find the players of each team.  names: all players."""
-        self.mean, self._players = team_reward != "sum", len(names)
+    def __init__(self, team_reward: str | TeamFunction | Teams, names: Sequence[str], copies: int = 1) -> None:
+        """Find the players of each team.
+
+        names: all players of one environment.  copies: of a population, whose player p of copy n has the place
+        p * copies + n; each copy has its own teams.
+        """
+        self.mean, self.copies, self._players = team_reward != "sum", copies, len(names)
         self.function: TeamFunction | None = None
-        self.teams: list[list[int]] = []
+        teams: list[list[int]] = []
         if isinstance(team_reward, Mapping):
-            self.teams = [members(players, names) for players in team_reward.values()]
+            teams = [members(players, names) for players in team_reward.values()]
         elif isinstance(team_reward, str):
-            self.teams = [list(range(len(names)))]
+            teams = [list(range(len(names)))]
         else:
             self.function = team_reward
+        self.teams = [[p * copies + n for p in team] for n in range(copies) for team in teams]
 
     @property
     def one_for_all(self) -> bool:
@@ -107,7 +113,8 @@ class TeamRewards:
         Raises EnvError if a function returns something other than one finite number.
         """
         if self.function is not None:
-            return np.broadcast_to(self._result(self.function, rewards), rewards.shape)
+            own = [self._result(self.function, rewards[n :: self.copies]) for n in range(self.copies)]
+            return np.tile(np.stack(own), (len(rewards) // self.copies, 1))
         shared = rewards.astype(np.float32)
         for team in self.teams:
             total = functools.reduce(np.add, shared[team])  # in order, as compiled code adds (`shared_rewards.py`)

@@ -36,16 +36,35 @@ def trainings(make, rates, seeds):
     return [Training(c, s, partial(make, seed=s, learning_rate=r)) for c, r in enumerate(rates) for s in seeds]
 
 
-@pytest.mark.parametrize("make", [ppo, dqn])
-def test_a_training_among_others_equals_a_run_alone(make):
-    """Candidates x seeds x 2 players in one learner: weights, moments and every test."""
+def seac(seed, learning_rate):
+    return mt.make_agents("seac", Identity, env_args=SHORT, seed=seed, network=SMALL, learning_rate=learning_rate)
+
+
+@pytest.mark.parametrize(
+    ("make", "learners", "settings"),
+    [
+        (ppo, 1, {}),
+        (dqn, 1, {}),
+        (ppo, 1, {"team_reward": "mean"}),
+        (ppo, 1, {"team_reward": "sum"}),
+        (dqn, 1, {"team_reward": lambda rewards: rewards.max()}),
+        (ppo, 1, {"team_reward": {"all": ["player_*"]}}),
+        (dqn, 4, {"shared_memory": True}),
+        (seac, 4, {}),
+    ],
+)
+def test_a_training_among_others_equals_a_run_alone(make, learners, settings):
+    """Candidates x seeds x 2 players: weights, moments and every test.
+
+    They are rows of one learner, and have learners of their own where a learner reads the rows of all its agents.
+    """
     together = trainings(make, (1e-2, 1e-1), (0, 7))
-    train_all(plan(), together)
-    assert len({agent.learner_ for training in together for agent in handles(training)}) == 1
+    train_all(plan(**settings), together)
+    assert len({agent.learner_ for training in together for agent in handles(training)}) == learners
     for training in together:
         agents = make(seed=training.seed, learning_rate=(1e-2, 1e-1)[training.candidate])
         run = mt.DecentralizedTrainer(
-            Identity, SHORT, seed=training.seed, steps_per_train=60, run_dir=False, progress=False, **FEW
+            Identity, SHORT, seed=training.seed, steps_per_train=60, run_dir=False, progress=False, **FEW, **settings
         )
         result = run.train(agents, [1, 1], plot=False)
         assert [test.metric for test in training.readings] == pytest.approx(result["history"]["metric"].tolist())

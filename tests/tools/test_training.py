@@ -4,8 +4,17 @@ import math
 
 import pytest
 
+from marltrain.envs import resolve
 from marltrain.errors import ConfigError
-from marltrain.tools.training import loss_of
+from marltrain.tools.training import OF_TOOLS, Plan, loss_of
+from tests.toys import Identity
+
+
+@pytest.mark.parametrize("name", sorted(OF_TOOLS))
+def test_arguments_that_trainings_of_tools_do_not_have_are_refused(name):
+    """A run of many trainings counts no episodes, and its metric is none: hooks and budgets of them would be lost."""
+    with pytest.raises(ConfigError, match=rf"find: trainer=\{{'{name}': 7\}} cannot be given: \w+"):
+        Plan.of("find", resolve(Identity), 20, None, {name: 7})
 
 
 def test_losses_by_name():

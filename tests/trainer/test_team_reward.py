@@ -20,6 +20,21 @@ def test_each_team_has_the_mean_of_its_rewards_and_others_their_own():
     assert REWARDS[0].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("team_reward", "expected"),
+    [
+        ("mean", [[4, 6.5], [8, 11]]),
+        ("sum", [[8, 13], [16, 22]]),
+        ({"both": ["*"]}, [[4, 6.5], [8, 11]]),
+        (lambda rewards: rewards[1] - rewards[0], [[6, 9], [10, 12]]),
+    ],
+)
+def test_the_copies_of_a_population_have_teams_of_their_own(team_reward, expected):
+    """Player p of copy n has the place 2 p + n: (1, 2) and (7, 11) are those of copy 0."""
+    made = TeamRewards(team_reward, ("one", "other"), copies=2)(REWARDS[:4])
+    assert made.tolist() == [*expected, *expected] and made.dtype == np.float32
+
+
 def test_the_mean_of_one_team_of_all_is_the_mean_reward():
     results = [
         trainer(steps_per_train=24, team_reward=given).train(agents := ppo(), [1, 1], plot=False) and agents

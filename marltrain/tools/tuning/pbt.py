@@ -131,7 +131,14 @@ def population_based_training(
         for m, own in enumerate(child_seed(seed, "member", m) for m in range(members))
     ]
     if not fits_population(trainings[0].make()):
-        raise AgentError("population_based_training: agents of a team, or with global states, have no copies")
+        raise AgentError(
+            "population_based_training: agents of a team, that learn from each other's rows, or with global states, "
+            "have no copies"
+        )
+    if plan.settings.get("shared_memory"):
+        raise ConfigError(
+            "population_based_training: trainer={'shared_memory': True} would mix the rows of all members: leave it out"
+        )
     about = {
         "tool": "population_based_training", "algorithm": described(name), "space": found.described(),
         "order": list(found.ranges), **plan.about(), "members": members, "share": share, "seed": seed,

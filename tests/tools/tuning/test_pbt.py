@@ -126,5 +126,10 @@ def test_wrong_arguments_are_refused():
             },
             env_args=SHORT,
         )
+    with pytest.raises(ConfigError, match="'shared_memory': True} would mix the rows of all members"):
+        given: dict[str, Any] = {"trainer": {"shared_memory": True}, "env_args": SHORT}
+        mt.population_based_training("dqn", Identity, {"network": SMALL}, **given)
+    with pytest.raises(AgentError, match="that learn from each other's rows"):
+        mt.population_based_training("seac", Identity, {"network": SMALL}, env_args=SHORT)
     with pytest.raises(AgentError, match="agents of a team"):
         mt.population_based_training("vdn", Identity, {"network": SMALL}, env_args=SHORT)
