@@ -153,7 +153,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     checkpoints = _folder(setup, call, found, locked, at_last)
     folder = None if setup.only_checkpoints else checkpoints
     if folder is not None:
-        record(folder.path, setup, spec, call.agents, masks, streams.full_size)
+        tests = None if call.test_agents is None else (call.test_agents, call.rotates)
+        record(folder.path, setup, spec, call.agents, masks, streams.full_size, tests)
     calls = 0 if previous is None else previous.calls
     path = None if folder is None else folder.path
     if job is not None:

@@ -7,6 +7,7 @@ import pytest
 
 from marltrain.cli.teams import teams_of
 from marltrain.errors import ConfigError
+from marltrain.trainer.reporting.run_groups import kinds
 from tests.cli.running import SYMBOLS, refused, said
 
 SEATS = "tests.team_toys:Seats"
@@ -57,6 +58,28 @@ def test_a_run_with_random_players_in_tests_is_a_file(capsys, tmp_path):
     (tmp_path / "run.toml").write_text(out)
     said(capsys, "train", tmp_path / "run.toml", "--env", SEATS, "--run-dir", tmp_path / "r")
     assert returns(tmp_path / "r") == ([3, 6, 9, 12, 15], 4.5, "red_0+red_1")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--share", "--test-against", "random", "--episodes-per-test", 5], ([9] * 5, 9, "red_0")),
+        (["--self-play", "--episodes-per-test", 5], ([9] * 5, 9, "red_0")),
+        ([*TEAMS, "--test-against", "red_*=random"], ([3, 6, 9, 12, 15], 12, "blue_0+blue_1+blue_2")),
+    ],
+)
+def test_the_config_of_a_run_makes_its_tests_again(capsys, tmp_path, words, wanted):
+    said(capsys, "train", SEATS, *BRIEF, *words, "--run-dir", tmp_path / "r")
+    again = [tmp_path / "r" / "config.json", "--env", SEATS, "--run-dir", tmp_path / "again"]
+    said(capsys, "train", *again, "--no-progress")
+    assert returns(tmp_path / "r") == returns(tmp_path / "again") == wanted
+
+
+def test_runs_of_other_tests_are_not_one_curve(capsys, tmp_path):
+    for name, words in (("a", []), ("b", ["--test-against", "random"])):
+        said(capsys, "train", SEATS, *BRIEF, *words, "--run-dir", tmp_path / name)
+    told = [kind.told for kind in kinds([tmp_path / "a", tmp_path / "b"])]
+    assert told == ["tests none", "tests red_0+random+random+random+random"]
 
 
 def test_two_teams_learn_together(capsys, tmp_path):

@@ -16,6 +16,7 @@ from marltrain.policies.networks import spec_from
 from marltrain.policies.schedules import Schedule
 from marltrain.tools.run_files.callbacks import CALLBACKS, SERVICES, imports_nothing, make_callback
 from marltrain.tools.run_files.limits import without_options
+from marltrain.tools.run_files.line_up import RANDOM
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
 from marltrain.tools.run_files.sharing import by_agent
 from marltrain.trainer.reporting.config_file import read_config
@@ -63,9 +64,29 @@ def _plan(file: Path, config: Mapping[str, Any], given: Collection[str]) -> RunP
         trainer={**_trainer(file, config, given), "seed": config["seed"]},
         backend=next(iter(places), None),
         identify=any("identity" in agent for agent in agents), team_reward=reward,
+        test_against=_test_against(file, config),
         callbacks=_callbacks(file, config.get("callbacks", [])),
     )  # fmt: skip
     return plan.joined() if not shared or len(set(held)) == 1 else replace(plan, players=by_agent(players, held))
+
+
+def _test_against(file: Path, config: Mapping[str, Any]) -> Any:
+    """Return who plays at random in the tests; warns of other line-ups. Earlier versions did not record them."""
+    tests = config.get("tests")
+    if tests is None:
+        return None
+    seats, entries, rotate = config["seats"], tests["agents"], tests["rotate"]
+    held = [seat["agent_index"] for seat in seats]
+    random = [entry.get("type") == RandomAgent.__name__ for entry in entries]
+    kept = [i for i, entry in enumerate(entries) if entry.get("agent_index") == held[i]]
+    if len(kept) + sum(random) == len(entries):
+        if not rotate:
+            return {seats[i]["player"]: RANDOM for i, at_random in enumerate(random) if at_random} or None
+        if kept == [0] and len(set(held)) == 1:
+            return RANDOM
+    warn(f"{file}: the line-up of the run's tests is left out, since a file holds random players only: its agents play "
+         "the tests")  # fmt: skip
+    return None
 
 
 def _trainer(file: Path, config: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:

@@ -37,15 +37,18 @@ a password."""
 
 
 def record(
-    folder: Path, setup: TrainerSetup, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array], memory: int
-) -> None:
+    folder: Path, setup: TrainerSetup, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array], memory: int,
+    line_up: tuple[Sequence[Agent], bool] | None = None,
+) -> None:  # fmt: skip
     """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads.
 
     Seats that hold the same agent have the same "agent_index". "given": the trainer's settings that other values do not
     replace. "code": what changes the run and has no JSON form, such as functions. "reward_metric": that function, by
-    its name and the hash of its code.
+    its name and the hash of its code. "tests": null, or the line-up of the tests: "agents", the "agent_index" of
+    those that train and the "type" of others, and "rotate", whether they change seats.
 
-    memory: bytes of the rows to learn from, when the memory is full.
+    memory: bytes of the rows to learn from, when the memory is full.  line_up: the agents that play the tests and
+    whether they change seats; None: the agents that train.
     """
     learning, exploring = masks
     held = {agent: i for i, agent in enumerate(dict.fromkeys(map(id, agents)))}
@@ -73,6 +76,7 @@ def record(
             "code": _code(setup, agents),
             "reward_metric": None if setup.reward_metric is None else described_function(setup.reward_metric),
             "seats": seats,
+            "tests": None if line_up is None else _tests(*line_up, held),
             "callbacks": [to_json(_without_places(described_callback(callback))) for callback in setup.callbacks],
             "versions": {
                 "python": platform.python_version(),
@@ -83,6 +87,14 @@ def record(
             "threads": {name: make_backend(name, "cpu").threads() for name in loaded(BACKENDS)},
         },
     )
+
+
+def _tests(line_up: Sequence[Agent], rotate: bool, held: Mapping[int, int]) -> dict[str, Any]:
+    """Return the line-up of the tests; held: the index of each agent that trains, by its identity."""
+    agents = [
+        {"agent_index": held[id(agent)]} if id(agent) in held else {"type": type(agent).__name__} for agent in line_up
+    ]
+    return {"agents": agents, "rotate": rotate}
 
 
 def _code(setup: TrainerSetup, agents: Sequence[Agent]) -> list[str]:

@@ -144,10 +144,26 @@ def _facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "env_args": _mapping(config.get("env_args")),
         "trainer": {
             **{name: trainer[name] for name in LEARNING if name in trainer},
-            "reward_metric": metric.get("name"), "share": len(set(held)) < len(held),
+            "reward_metric": metric.get("name"), "share": len(set(held)) < len(held), "tests": _tests(config),
         },
         PLAYERS: players,
     }  # fmt: skip
+
+
+def _tests(config: Mapping[str, Any]) -> str | None:
+    """Return the line-up of a run's tests in words: "player_1+random" for its agent and a random one; None without."""
+    tests, seats = _mapping(config.get("tests")), config.get("seats")
+    entries, players = tests.get("agents"), seats if isinstance(seats, list) else []
+    if not isinstance(entries, list):
+        return None
+    name_of_agent: dict[Any, str] = {}
+    for seat in map(_mapping, players):
+        name_of_agent.setdefault(seat.get("agent_index"), str(seat.get("player")))
+    words = [
+        name_of_agent.get(entry.get("agent_index"), str(entry.get("type")).removesuffix("Agent").lower())
+        for entry in map(_mapping, entries)
+    ]
+    return "+".join(words) + (", in turns" if tests.get("rotate") else "")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
