@@ -87,7 +87,7 @@ pytest: $(ALL) ## run the tests; make pytest TESTS=tests/envs JOBS=1
 docs: $(ALL) ## build the documentation in docs/_build/html
 	$(THREADS) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-docs-test: $(BROWSER) docs ## check the built pages in headless Chromium: links, widths at 1280 and 390 pixels, search
+docs-test: $(BROWSER) docs ## check the built pages in headless Chromium: links, widths from 390 to 1560 pixels, tables, code, search
 	$(BIN)/python -m tests.house.browser
 
 tutorials: $(ALL) ## run the tutorials at full length, print their results and draw their pictures (minutes)

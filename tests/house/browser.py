@@ -2,7 +2,8 @@
 
 Opens every page of docs/_build/html in headless Chromium, at the widths of a desktop and of a phone. A page must not be
 wider than its window, its pictures must load, its links to other pages and sections must lead somewhere, and nothing
-may fail in the console. The search must find a page by a word. Links to other hosts are not opened.
+may fail in the console. No code is cut on a desktop, and no word is broken in the first column of a table. The search
+must find a page by a word. Links to other hosts are not opened.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from bs4 import BeautifulSoup
 from tests.house.repository import ROOT
 
 BUILT = ROOT / "docs" / "_build" / "html"
-WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+PHONE = "phone"
+WIDTHS = {"desktop": (1280, 900), "large": (1560, 900), PHONE: (390, 844)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SEARCHED = {
     "hindsight": "memory.html", "rivals connect four": "tutorials/self_play.html",
@@ -39,6 +41,25 @@ OUTSIDE = """() => {
     ).slice(0, 3).map(e => e.tagName.toLowerCase() + ' ' + e.textContent.trim().slice(0, 60));
 }"""
 """Elements that reach beyond the window, and are in no part of it that scrolls by itself (code, wide tables)."""
+CUT = """() => [...document.querySelectorAll('article div.highlight pre')]
+    .filter(code => code.scrollWidth > code.clientWidth + 1).map(code => code.textContent.trim().slice(0, 60))"""
+"""Code that is wider than its column."""
+BROKEN_WORDS = """() => {
+    const broken = [];
+    for (const cell of document.querySelectorAll('article :is(td, th):first-child')) {
+        const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+        for (let text = texts.nextNode(); text; text = texts.nextNode())
+            for (const word of text.data.matchAll(/[A-Za-z0-9_]+/g)) {
+                const range = document.createRange();
+                range.setStart(text, word.index);
+                range.setEnd(text, word.index + word[0].length);
+                const lines = new Set([...range.getClientRects()].map(line => Math.round(line.top)));
+                if (lines.size > 1) broken.push(word[0]);
+            }
+    }
+    return broken;
+}"""
+"""Words in the first columns of tables that go on in another line."""
 BROKEN = "() => [...document.images].filter(i => i.loading !== 'lazy' && !i.naturalWidth).map(i => i.src)"
 
 
@@ -76,8 +97,11 @@ def dead_links(pages: list[Path]) -> list[str]:
     return dead
 
 
-def faults_of(tab: Any, address: str, shot: Path | None) -> list[str]:
-    """Open a page; return what is wrong with it, and write its picture to `shot`."""
+def faults_of(tab: Any, address: str, shot: Path | None, *, scrolls: bool) -> list[str]:
+    """Open a page; return what is wrong with it, and write its picture to `shot`.
+
+    scrolls: whether code may be wider than its column, as on a phone.
+    """
     said: list[str] = []
 
     def hear(message: Any) -> None:
@@ -92,6 +116,8 @@ def faults_of(tab: Any, address: str, shot: Path | None) -> list[str]:
     if width > window:
         faults.append(f"is {width} pixels wide in a window of {window}")
     faults += [f"reaches beyond the window: {element}" for element in tab.evaluate(OUTSIDE)]
+    faults += [f"the word {word!r} of a first column is broken" for word in tab.evaluate(BROKEN_WORDS)]
+    faults += [] if scrolls else [f"code is cut: {code}" for code in tab.evaluate(CUT)]
     faults += [f"picture {source} does not load" for source in tab.evaluate(BROKEN)]
     if shot is not None:
         shot.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +161,8 @@ def main() -> int:
             tab = chromium.new_page(viewport={"width": width, "height": height})
             for page in opened:
                 shot = args.shots and args.shots / name / Path(page).with_suffix(".png")
-                faults += [f"{page} ({name}): {fault}" for fault in faults_of(tab, f"{address}/{page}", shot)]
+                found = faults_of(tab, f"{address}/{page}", shot, scrolls=name == PHONE)
+                faults += [f"{page} ({name}): {fault}" for fault in found]
         faults += search_faults(chromium.new_page(viewport={"width": 1280, "height": 900}), address)
         chromium.close()
     print(f"{len(opened)} pages at {len(WIDTHS)} widths, {len(faults)} faults", *faults, sep="\n")
