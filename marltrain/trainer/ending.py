@@ -54,7 +54,7 @@ def _is_of_no_use(run: Run, ended_by: BaseException | None) -> bool:
 
     Ctrl-C is no error.
     """
-    return isinstance(ended_by, Exception) and not (run.updates.made or run.updates.base)
+    return isinstance(ended_by, Exception) and not (run.counters.updates or run.updates.base)
 
 
 def _event_files(run: Run) -> frozenset[str]:

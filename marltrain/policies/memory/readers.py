@@ -46,6 +46,9 @@ class Reader:
     def admit(self) -> None:
         """Give new rows their first priority, if it is made from their own error; call it before `size`."""
 
+    def check(self) -> None:
+        """Raise AgentError if the memory holds a row that no batch may hold; else only the batch with it raises."""
+
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Any:
         """Draw a batch; see `UniformReader.sample`. Readers of `rollouts` define `take` instead."""
         raise TypeError(f"{type(self).__name__} draws no samples")

@@ -21,7 +21,7 @@ from marltrain.remedies import unequal_rewards
 from marltrain.state import State
 
 CHECKED = 4096
-"""Batch steps of a restored memory that are checked at once."""
+"""Batch steps of a memory whose rewards are checked at once."""
 
 
 class TeamReader(Reader):
@@ -150,8 +150,20 @@ class TeamReader(Reader):
         """Return whether an agent may learn from a closed row of the batch steps, [B] bool."""
         return np.logical_or.reduce([part.drawable(times, envs).any(0) for part in self.parts])
 
+    def check(self) -> None:
+        """See `Reader`; raises AgentError for rewards of the team's players that differ and must be equal."""
+        _, told = self._unequal()
+        if told:
+            raise _refusal(told)
+
     def restore(self, state: State) -> None:
         """See `Reader`; raises SaveError for rewards of the team's players that differ and must be equal."""
+        where, told = self._unequal()
+        if told:
+            raise SaveError(f"the memory {where}: the players of a team have one reward, and {told}")
+
+    def _unequal(self) -> tuple[str, str]:
+        """Return where in the memory rewards differ that must be equal, and which, in words; empty without any."""
         oldest, envs = max(part.ring.oldest for part in self.parts), self.ring.num_envs
         for first in range(oldest, self.ring.now, CHECKED) if self.one_reward else ():
             last = min(first + CHECKED, self.ring.now)
@@ -161,16 +173,15 @@ class TeamReader(Reader):
             rewards = [part.ring.read(part.ring.reward, own.cells) for part, own in zip(self.parts, found, strict=True)]
             _, told = self._one_reward(np.concatenate(rewards), np.concatenate([own.in_time for own in found]), env)
             if told:
-                raise SaveError(
-                    f"the memory from batch step {first} to {last}: the players of a team have one reward, and {told}"
-                )
+                return f"from batch step {first} to {last}", told
+        return "", ""
 
     def _reward(self, rows: Sequence[TeamRows], in_time: Array, envs: Array) -> Array:
         """Return the reward of the team, [B] float32; raises AgentError if its players' rewards differ."""
         rewards = np.concatenate([part.reward.reshape(-1, len(envs)) for part in rows])
         high, told = self._one_reward(rewards, in_time, envs)
         if told:
-            raise AgentError(f"the players of a team learn from one reward, and {told}. {unequal_rewards()}")
+            raise _refusal(told)
         return np.where(in_time.any(0), high, 0.0).astype(np.float32)
 
     def _one_reward(self, rewards: Array, in_time: Array, envs: Array) -> tuple[Array, str]:
@@ -181,6 +192,11 @@ class TeamReader(Reader):
         names = [name for part in self.parts for name in part.names]
         told = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
         return high, f"theirs differ in environment {envs[b]}: {', '.join(told)}"
+
+
+def _refusal(told: str) -> AgentError:
+    """Return the error of rewards that differ, as `told`."""
+    return AgentError(f"the players of a team learn from one reward, and {told}. {unequal_rewards()}")
 
 
 class Found(NamedTuple):

@@ -97,6 +97,7 @@ class UpdateScheduler:
         self.updates = self.times_due = 0
         self.lag: int | None = None
         self._behind = False  # whether agents act with older weights than the learner's
+        self._checked = False  # whether the rows before the first update were checked
 
     def set_learning(self, mask: Array) -> None:
         """Set the players that learn, [P] bool; the open rollout of a seat that stops learning is dropped."""
@@ -254,12 +255,24 @@ class UpdateScheduler:
         if reader.rollouts:
             return self.learn & (reader.size() >= self.pace.least_rows)
         ready: Array = self._started() & (reader.size() > 0)
+        if ready.any():
+            _check_first_rows(self, reader)
         return ready
 
     def _started(self, steps: int = 0) -> Array:
         """Return the agents that learn and will have passed `learning_starts` in `steps` batch steps, [K] bool."""
         started: Array = self.learn & (self._practised + self.num_envs * steps >= self.pace.learning_starts)
         return started
+
+
+def _check_first_rows(scheduler: UpdateScheduler, reader: Reader) -> None:
+    """Before the first update of a run, raise AgentError for a row of the memory from which nothing can be learned.
+
+    A batch holds few of the rows, so that later updates could find it late.
+    """
+    if not scheduler._checked and not scheduler.updates:
+        scheduler._checked = True
+        reader.check()
 
 
 def checked(

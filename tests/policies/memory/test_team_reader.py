@@ -64,7 +64,12 @@ def test_rewards_of_a_file_that_differ_are_refused():
     ring.reward[1, 3], ring.reward[2, 6] = 99, 8
     with pytest.raises(SaveError, match=r"one reward, and theirs differ in environment 0: a 7, b 7, c 8"):
         reader(streams, [[[0], [1], [2]]]).restore(State())
+    with pytest.raises(
+        AgentError, match=r"one reward, and theirs differ in environment 0: a 7, b 7, c 8\. .* give the"
+    ):
+        reader(streams, [[[0], [1], [2]]]).check()
     reader(streams, [[[0], [1]]]).restore(State())
+    reader(streams, [[[0], [1]]]).check()
     reader(streams, [[[0], [1], [2]]], one_reward=False).restore(State())
     ring.learnable[2] = False  # c does not learn, and a batch of the others holds its rewards
     with pytest.raises(SaveError, match=r"one reward, and theirs differ in environment 0: a 7, b 7, c 8"):

@@ -13,6 +13,7 @@ import pytest
 import marltrain as mt
 from marltrain.envs import make_vector
 from marltrain.errors import AgentError
+from marltrain.random import child_seed
 from marltrain.remedies import on_command_line
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.seats import Seating
@@ -212,3 +213,33 @@ def test_a_resumed_run_goes_on_as_it_would_have(alike):
     with pytest.raises(AgentError, match=r"differ in environment \d: "):
         run.train(again, [1, 1, 1], plot=False, resume="run")
     assert Path("run/checkpoints/21").is_dir()
+
+
+class Once(Crowd):
+    """Crowd, whose players receive 7 each, but for one step of all: in the tenth, blue receives 8."""
+
+    steps = 0
+
+    def step(self, actions):
+        observations, rewards, *rest = super().step(actions)
+        Once.steps += 1
+        return observations, {name: 8.0 if Once.steps == 10 and name == "blue" else 7.0 for name in rewards}, *rest
+
+
+@pytest.mark.parametrize("algo", ["vdn", "qmix", "wqmix"])
+def test_the_first_update_finds_a_difference_in_any_row(algo, monkeypatch):
+    """One of 60 rows, and a batch of one: blue is there in even episodes only, environment by environment."""
+    monkeypatch.setattr(Once, "steps", 0)
+    agents = mt.make_agents(
+        algo, Once, seed=0, network=SMALL, learning_starts=60, batch_size=1, update_freq=1, update_per_step=0.05
+    )
+    run = trainer(Once, test_freq=None, steps_per_train=600, num_train_envs=1, seed=_with_blue())
+    with pytest.raises(AgentError, match="differ in environment 0: red_0 7, red_1 7, blue 8"):
+        run.train(agents, [1, 1, 1], plot=False)
+    assert run.run is not None and (run.run.counters.env_steps, run.run.counters.updates) == (60, 0)
+    assert not run.folder.exists()
+
+
+def _with_blue() -> int:
+    """A seed whose third episode, with the steps 9 to 12, has blue."""
+    return next(seed for seed in range(99) if child_seed(seed, "episode", "train", 0, 2) % 2 == 0)
