@@ -20,12 +20,15 @@ LEARN   := $(VENV)/.installed-learn
 MUJOCO  := $(VENV)/.installed-mujoco
 LOGGERS := $(VENV)/.installed-loggers
 BROWSER := $(VENV)/.installed-browser
+# The packages of `make third-party` lie in an environment that sees those of .venv.
+THIRD   := .venv-third-party
+PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test dist dist-test test-oldest test-newest gpu-test play-test tutorials gallery docs-test corruption-test forgery-test long-run clean
+.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test dist dist-test test-oldest test-newest gpu-test play-test tutorials gallery docs-test corruption-test forgery-test third-party long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -139,6 +142,12 @@ forgery-test: $(ALL) ## alter and resume 5,000 checkpoints: each is refused, or 
 abort-test: $(ALL) ## abort 500 trainings by signals under load: runs that follow in the same process end as before
 	$(THREADS) $(BIN)/python -m tests.whole.aborted 500
 
+third-party: $(ALL) ## train environments of other packages (rware, MAgent2, ...), installed into an environment beside .venv
+	$(BIN)/python -m venv $(THIRD)
+	$(BIN)/python -c '$(PURELIB)' > "$$($(THIRD)/bin/python -c '$(PURELIB)')/beside.pth"
+	$(THIRD)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/whole/third_party.txt
+	MARLTRAIN_TESTS=long $(THREADS) MUJOCO_GL=egl $(THIRD)/bin/python -m pytest -n $(JOBS) --timeout 3600 tests/whole/test_third_party.py
+
 long-run: $(ALL) ## run 50 million env steps: memory, files and processes must not grow
 	$(THREADS) $(BIN)/python -m tests.whole.enduring 50_000_000
 
@@ -179,6 +188,6 @@ play-test: $(ALL) ## play tic-tac-toe in a window of an X server without a scree
 	  || { echo "play-test needs $$tool, which cannot be installed here: apt-get install xvfb xdotool" >&2; exit 1; }; done
 	$(THREADS) $(BIN)/python -m pytest -n 0 tests/trainer/playing_in_a_window.py
 
-clean: ## remove build files, caches, .venv and .venv-peers; runs/ is kept
-	rm -rf $(VENV) .venv-peers docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove build files, caches, .venv, .venv-peers and .venv-third-party; runs/ is kept
+	rm -rf $(VENV) .venv-peers $(THIRD) docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

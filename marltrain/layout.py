@@ -141,6 +141,7 @@ def _width(space: Space, path: tuple[str | int, ...]) -> int:
     raise SpecError(
         f"observation space{' part ' + repr(path) if path else ''} is a {type(space).__name__}; marltrain takes Box, "
         "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these. Wrap the environment to give one of them."
+        + (" gymnasium.wrappers.FilterObservation(env, [...]) keeps the named parts of a Dict only." if path else "")
     )
 
 

@@ -17,7 +17,12 @@ OPTIONAL = (
     "onnxruntime", "onnxscript", "optuna", "pymunk", "pyspiel", "ray", "rlcard", "rliable", "scipy", "tensorflow",
 )  # fmt: skip
 """The packages of the extras in pyproject.toml, by the names of their modules."""
-ABSENT = tuple(name for name in OPTIONAL if find_spec(name) is None)
+THIRD_PARTY = (
+    "aenum", "gym", "gymnasium_robotics", "highway_env", "magent2", "minigrid", "mo_gymnasium", "multi_agent_ale_py",
+    "multigrid", "rware", "shimmy", "supersuit", "vmas",
+)  # fmt: skip
+"""The packages of `make third-party`; only the long tier needs them."""
+ABSENT = tuple(name for name in (*OPTIONAL, *THIRD_PARTY) if find_spec(name) is None)
 
 
 def missing(error: BaseException) -> str | None:

@@ -119,9 +119,12 @@ def _picture(frame: Any) -> Array:
 
 @contextmanager
 def without_window() -> Iterator[None]:
-    """Let pygame render without a display, unless the user has set SDL_VIDEODRIVER."""
+    """Let pygame render without a display, unless the user has set SDL_VIDEODRIVER.
+
+    The driver "dummy" would do everywhere, but with it highway-env draws nothing, so that its pictures are black.
+    """
     chosen = os.environ.get("SDL_VIDEODRIVER")
-    os.environ["SDL_VIDEODRIVER"] = chosen or "dummy"
+    os.environ["SDL_VIDEODRIVER"] = chosen or "offscreen,dummy"
     try:
         yield
     finally:

@@ -244,8 +244,16 @@ def test_play_errors_name_the_cause(changed, error, said):
 
 def test_video_driver_is_restored(monkeypatch):
     monkeypatch.delenv("SDL_VIDEODRIVER")
-    play(Canvas, copycats(), out="film.gif")
+    drivers: list[str | None] = []
+
+    class Watching(Canvas):
+        def render(self):
+            drivers.append(os.environ.get("SDL_VIDEODRIVER"))
+            return super().render()
+
+    play(Watching, copycats(), out="film.gif")
     assert "SDL_VIDEODRIVER" not in os.environ
+    assert drivers and set(drivers) == {"offscreen,dummy"}  # with "dummy", highway-env draws nothing
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
     play(Canvas, copycats(), out="film.gif")
     assert os.environ["SDL_VIDEODRIVER"] == "x11"

@@ -5,6 +5,7 @@ An adapter wraps one PettingZoo or Gymnasium object. It does not start new episo
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.envs.layers import metadata_of
+from marltrain.envs.layers import layers, metadata_of
 from marltrain.envs.python.global_state import flat_state, state_method
 from marltrain.envs.python.masks import MaskReader
 from marltrain.errors import EnvError, MarlTrainError, SpecError, error_text, text_of
@@ -223,8 +224,16 @@ class Adapter(ABC):
         target[e] = state
 
     def render(self) -> Any:
-        """Return or show one frame, depending on the environment's render mode."""
-        return self.env.render()
+        """Return or show one frame, depending on the environment's render mode.
+
+        A method `render(mode)` of the old interface (before Gymnasium 0.26), as in rware, is given the mode.
+        """
+        shown = self.env.render()
+        if shown is None or isinstance(shown, bool):
+            inner, mode = list(layers(self.env))[-1], getattr(self.env, "render_mode", None)
+            if mode not in (None, "human") and "mode" in inspect.signature(inner.render).parameters:
+                return inner.render(mode=mode)
+        return shown
 
     def close(self) -> None:
         """Close the environment."""

@@ -229,3 +229,21 @@ def test_an_environment_without_a_state_has_none(wrap):
 
 def test_an_attribute_state_of_another_meaning_is_no_global_state():
     assert probe("gymnasium/CartPole-v1", with_state=True).state_shape is None
+
+
+class OldRender(Identity):
+    """An environment whose `render` has the interface of before Gymnasium 0.26."""
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self, mode="human"):
+        return np.full((2, 2, 3), 7, np.uint8) if mode == "rgb_array" else True
+
+
+def test_a_render_method_of_the_old_interface_is_given_the_mode():
+    for render_mode, expected in (("rgb_array", 7), ("human", 1)):
+        vector = DummyVectorEnv(OldRender, 1, render_mode=render_mode)
+        vector.reset(0)
+        assert np.max(vector.render()) == expected
