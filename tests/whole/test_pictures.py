@@ -19,6 +19,8 @@ from marltrain.trainer.reporting.figures import write_figure
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.reporting.plots import plot_runs
 from marltrain.trainer.reporting.run_picture import draw_run
+from marltrain.trainer.reporting.run_view import RunView
+from marltrain.trainer.reporting.text_charts import plain, width_of
 from tests.tools.runs import write_run
 from tests.whole.drawing import watched
 
@@ -185,3 +187,21 @@ def test_of_wins(tmp_path, pattern, count):
     found = evaluation({"N": [3]}, names_of(f"player_{pattern}", 2), names_of(pattern, max(2, min(count, 12))), True)
     write_figure(pictures.draw_wins(found), tmp_path / "wins.png")
     write_figure(pictures.draw_matrix(found), tmp_path / "matrix.png")
+
+
+@pytest.mark.parametrize(("pattern", "count"), KINDS)
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 12)])
+def test_of_a_dashboard(pattern, count, width, height):
+    """Its curve keeps at least 0.3 of the width, and every line is as wide as the screen."""
+    view = RunView(pattern.format("title") * 3, {"env_steps": 1000})
+    for step in (1, 500, 1000):
+        players = {
+            f"{kind}/return/{name}": 1.5 * step for kind in ("train", "test") for name in names_of(pattern, count)
+        }
+        losses = {f"{name}/loss/total": 1.0 / step for name in names_of(pattern, count)}
+        view.add({"test/metric": 1.0 * step, **players, **losses}, step)
+    view.count(10, 1000, 5, 60.0)
+    lines = view.lines(width, height)
+    assert {width_of(line) for line in lines} == {width} and len(lines) == height
+    panel = next(line for line in plain(lines).splitlines() if "metric" in line)
+    assert panel[1:].index("┐") >= 0.3 * width

@@ -156,11 +156,11 @@ def _tests(config: Mapping[str, Any]) -> str | None:
     entries, players = tests.get("agents"), seats if isinstance(seats, list) else []
     if not isinstance(entries, list):
         return None
-    name_of_agent: dict[Any, str] = {}
+    name_of_agent: dict[str, str] = {}
     for seat in map(_mapping, players):
-        name_of_agent.setdefault(seat.get("agent_index"), str(seat.get("player")))
+        name_of_agent.setdefault(str(seat.get("agent_index")), str(seat.get("player")))
     words = [
-        name_of_agent.get(entry.get("agent_index"), str(entry.get("type")).removesuffix("Agent").lower())
+        name_of_agent.get(str(entry.get("agent_index")), str(entry.get("type")).removesuffix("Agent").lower())
         for entry in map(_mapping, entries)
     ]
     return "+".join(words) + (", in turns" if tests.get("rotate") else "")

@@ -171,7 +171,7 @@ class RunView:
     def _panels(self, width: int, height: int) -> list[Line]:
         """Return the curves and the returns of the players, side by side."""
         players = self._players()
-        right = min(max(34, max(width_of_names(players)) + 26), width // 2)
+        right = min(max(34, max(width_of_names(players)) + 26), width // (3 if width >= WIDE else 2))
         best = f", best {max(self.metric.values):.4g}" if self.metric.values else ""
         last = f" {self.metric.values[-1]:.4g}" if self.metric.values else ""
         curves = [(f"metric{last}{best}", self.metric)]

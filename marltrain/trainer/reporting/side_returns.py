@@ -34,7 +34,8 @@ def sides_of_run(config: Mapping[str, Any], tests: pd.DataFrame) -> dict[str, li
 
 def players_of(tests: pd.DataFrame) -> list[str]:
     """Return the players of a table of tests."""
-    return [name.removeprefix(RETURN) for name in tests.columns if name.startswith(RETURN)]
+    columns = [name for name in tests.columns if name.startswith(RETURN) and tests[name].dtype.kind in "iuf"]
+    return [name.removeprefix(RETURN) for name in columns]
 
 
 def side_returns(tests: pd.DataFrame, side: Sequence[str]) -> Array:
