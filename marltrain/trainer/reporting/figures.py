@@ -27,7 +27,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f
 INK, GRID = "#333333", "#e4e4e4"
 LINES = ("-", "--", ":", "-.")
 """Line styles, which distinguish curves if there are more curves than colours."""
-TITLE, LONGEST_TITLE, TITLE_MARGIN = 11.0, 120, 1.3
+TITLE, LONGEST_TITLE, TITLE_MARGIN = 11.0, 80, 1.3
 """Size of a title in points, its maximum number of letters, and inches of the picture's width beside it."""
 NAME = 10.0
 """Size of the names of axes, in points."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.layout import Array
 from marltrain.trainer.reporting.figures import INK, plain_texts
-from marltrain.trainer.reporting.labels import POINTS, SIZE, label, unescaped, width_of
+from marltrain.trainer.reporting.labels import LONGEST_LABEL, POINTS, SIZE, label, unescaped, width_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 NAMED = 12
 """Maximum number of entries of a legend; more would take more room than the curves."""
-MOST_COLUMNS = 4
+MOST_COLUMNS, MOST_LETTERS = 4, 80
+"""Maximum number of columns of a legend, and of letters of an entry that says on which line another one lies."""
 MARGIN = 0.95
 """Inches of a picture's width that its legend leaves to the labels of the vertical axis."""
 HANDLE = 0.45
@@ -129,7 +130,8 @@ def show_coincident(ax: Axes) -> None:
         for turn, line in enumerate(lines):
             if turn:
                 end = _same_as(first)
-                own = label(unescaped(str(line.get_label())), inches=_room(ax) - width_of(unescaped(end)))
+                letters, room = MOST_LETTERS - len(end), _room(ax) - width_of(unescaped(end))
+                own = label(unescaped(str(line.get_label())), min(LONGEST_LABEL, letters), inches=room)
                 line.set_label(own + end)
             line.set_zorder(line.get_zorder() + 0.01 * (turn if turn < seen else -1))
             if turn < seen:
