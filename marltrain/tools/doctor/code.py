@@ -86,7 +86,8 @@ def _barrier(barrier: str) -> Iterator[Finding]:
 def _damage(folder: Path, unusable: dict[Path, str]) -> Iterator[Finding]:
     if unusable:
         path, text = next(iter(unusable.items()))
-        cause = f"{len(unusable)} files cannot be used; programs that need them are compiled anew: {in_line(path)}: {text}"
+        count = f"{len(unusable)} files cannot be used"
+        cause = f"{count}; programs that need them are compiled anew: {in_line(path)}: {text}"
         yield Finding(EXTRA, "machine code", cause, f"rm -r {shlex.quote(str(folder))}")
 
 
