@@ -17,6 +17,8 @@ from marltrain.envs.python.names import text_name
 from marltrain.errors import EnvError, SpecError, shown
 from marltrain.layout import Space
 
+_SINGLE = (bool, float, int, np.bool_, np.float64)
+"""Types of the most common values for all players."""
 EVERY = "__all__"
 """Key of a flag that ends the episode of all players, in mappings of RLlib's environments."""
 
@@ -49,7 +51,8 @@ class Entries:
 
         A player whose part of the episode has ended has its first choice, or the numbers nearest to 0.
         """
-        chosen = (actions[name] if name in actions else self._idle[name] for name in self.names)
+        given = actions if len(actions) == len(self.names) else {**self._idle, **actions}
+        chosen = [given[name] for name in self.names]
         return dict(zip(self._keys, chosen, strict=True)) if self.keyed else tuple(chosen)
 
     def observations(self, given: Any, living: Sequence[str]) -> dict[str, Any]:
@@ -71,7 +74,7 @@ class Entries:
         if not has_entries(given):
             return dict.fromkeys(living, given)
         found = self._split("reward", given, living)
-        return {name: found[name] for name in living}
+        return found if len(found) == len(living) else {name: found[name] for name in living}
 
     def flags(self, name: str, given: Any, living: Sequence[str]) -> dict[str, Any]:
         """Return the flags `name` ("terminated" or "truncated") by player; raises EnvError as `rewards` does."""
@@ -108,6 +111,8 @@ class Entries:
 
     def _split(self, what: str, given: Any, needed: Sequence[str]) -> dict[str, Any]:
         """Return the entries of a mapping or a sequence by player; `needed`: the players that must have one."""
+        if type(given) in (list, tuple) and len(given) == len(self.names):  # the most common case
+            return dict(zip(self.names, given, strict=True))
         if not isinstance(given, Mapping):
             if not has_entries(given) or len(given) != len(self.names):
                 raise EnvError(self._wrong_number(what, given))
@@ -136,6 +141,8 @@ class Entries:
 
 def has_entries(given: Any) -> bool:
     """Return whether a value is a mapping, a list, a tuple or an array with an axis."""
+    if type(given) in _SINGLE:
+        return False
     return isinstance(given, list | tuple | Mapping) or len(getattr(given, "shape", ())) > 0
 
 

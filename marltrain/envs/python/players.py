@@ -29,14 +29,14 @@ _JOINT = (spaces.Tuple, spaces.Dict)
 def by_player(env: Any) -> Any:
     """Return an environment as a `PlayersEnv` if the entries of its spaces are players, else the environment itself.
 
-    They are if the observation and the action space are Tuples of equal length or Dicts with equal keys, unless
-    metadata["players"] is False, or an entry of the action space is a Tuple or a Dict again.
+    They are if the observation and the action space are Tuples (or lists) of equal length or Dicts with equal keys,
+    unless metadata["players"] is False, or an entry of a Tuple of actions is a Tuple or a Dict again.
 
     Raises SpecError if metadata["players"] is True and the spaces have other forms.
     """
     if isinstance(env, ParallelEnv | AECEnv):
         return env
-    seen, acts = (getattr(env, name, None) for name in ("observation_space", "action_space"))
+    seen, acts = (_joint(getattr(env, name, None)) for name in ("observation_space", "action_space"))
     if not isinstance(seen, spaces.Space) or not isinstance(acts, spaces.Space):
         return env
     declared = metadata_of(env).get(PLAYERS)
@@ -50,10 +50,10 @@ def by_player(env: Any) -> Any:
     if not isinstance(acts, _JOINT) or declared is False or not _equal_entries(seen, acts):
         return env
     parts = _entries_of(acts)
-    known = declared or any(_count(env, name) == len(parts) for name in _COUNTS)
+    known = declared or isinstance(acts, spaces.Dict) or any(_count(env, name) == len(parts) for name in _COUNTS)
     if not known and any(isinstance(part, _JOINT) for part in parts):
         return env
-    return PlayersEnv(env, doubtful=not known and isinstance(acts, spaces.Tuple) and _mixed(parts))
+    return PlayersEnv(env, doubtful=not known and _mixed(parts))
 
 
 class PlayersEnv(ParallelEnv):  # type: ignore[misc]
@@ -69,7 +69,7 @@ class PlayersEnv(ParallelEnv):  # type: ignore[misc]
         """Wrap `env`, whose spaces have equal entries."""
         self.env = env
         self._doubtful = doubtful
-        self._entries = Entries(env.action_space)
+        self._entries = Entries(_joint(env.action_space))
         self._state = state_method(env)
         self._info: Any = {}
         self.possible_agents = list(self._entries.names)
@@ -92,11 +92,11 @@ class PlayersEnv(ParallelEnv):  # type: ignore[misc]
 
     def observation_space(self, agent: str) -> Space:
         """Return a player's entry of the observation space."""
-        return self._entries.spaces(self.env.observation_space)[agent]
+        return self._entries.spaces(_joint(self.env.observation_space))[agent]
 
     def action_space(self, agent: str) -> Space:
         """Return a player's entry of the action space."""
-        return self._entries.spaces(self.env.action_space)[agent]
+        return self._entries.spaces(_joint(self.env.action_space))[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode with all players."""
@@ -119,7 +119,8 @@ class PlayersEnv(ParallelEnv):  # type: ignore[misc]
         if self._doubtful:
             self._check_doubt(reward)
         ends = entries.flags("terminated", terminated, living), entries.flags("truncated", truncated, living)
-        self.agents = [name for name in living if not _over(name, ends[0][name], ends[1][name])]
+        if not (terminated is False and truncated is False):
+            self.agents = [name for name in living if not _over(name, ends[0][name], ends[1][name])]
         return (
             entries.observations(observation, living), entries.rewards(reward, living), *ends,
             entries.infos(self._info),
@@ -128,7 +129,7 @@ class PlayersEnv(ParallelEnv):  # type: ignore[misc]
     def _check_doubt(self, reward: Any) -> None:
         """Raise SpecError for one reward, if the entries of the spaces may be parts of one player."""
         if not has_entries(reward):
-            space = self.env.action_space
+            space = _joint(self.env.action_space)
             raise SpecError(
                 f"the action space {shown(space)} may hold the actions of {len(space)} players with one reward for the "
                 f"team, or the parts of one player's actions. If they are players, say so: metadata[{PLAYERS!r}] = "
@@ -174,6 +175,12 @@ def _over(name: str, terminated: Any, truncated: Any) -> bool:
         return bool(terminated or truncated)
     except (TypeError, ValueError):
         raise bad_flags(name, terminated, truncated) from None
+
+
+def _joint(space: Any) -> Any:
+    """Return a list of spaces, as environments of the old interface have them, as a Tuple; others unchanged."""
+    several = isinstance(space, list | tuple) and len(space) and all(isinstance(part, spaces.Space) for part in space)
+    return spaces.Tuple(space) if several else space
 
 
 def _entries_of(space: Any) -> list[Space]:

@@ -92,6 +92,31 @@ def test_masks_of_each_form_by_hand(masks, keys):
     assert mt.check_env(Masked, {"masks": masks, "keys": keys}).ok
 
 
+class InTurn(Team):
+    """Players move in turn: the mask of the other allows nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.metadata = {"turn_based": True}
+
+    def reset(self, **arguments):
+        seen, _ = super().reset(**arguments)
+        return seen, self.masks()
+
+    def step(self, actions):
+        *rest, _ = super().step(actions)
+        return *rest, self.masks()
+
+    def masks(self):
+        return {"action_mask": np.arange(2)[:, None] == np.full(3, self.t % 2)}
+
+
+def test_a_player_that_waits_takes_its_first_choice():
+    _, said = play(InTurn, {})
+    assert [list(step["turn"]) for step in said[:4]] == [["player_0"], ["player_1"]] * 2
+    assert [step["reward"] for step in said[1:3]] == [{"player_0": 1, "player_1": 0}, {"player_0": 0, "player_1": 4}]
+
+
 class Stated(Team):
     """`Team` with a global state [step, 7]: a method, an attribute or an entry of the info."""
 
@@ -220,6 +245,27 @@ def test_other_spaces_are_those_of_one_player():
         assert not isinstance(made_of(seen, acts), PlayersEnv)
     for other in (spaces.Dict(b=CHOICE), spaces.Tuple([CHOICE]), spaces.Dict(a=CHOICE, b=CHOICE)):
         assert not isinstance(made_of(named, other), PlayersEnv)
+
+
+def test_lists_of_spaces_are_tuples():
+    class Listed(Team):
+        def __init__(self):
+            super().__init__()
+            self.observation_space: Any = [SEEN] * 2
+            self.action_space: Any = [spaces.Discrete(3)] * 2
+
+    _, said = play(Listed, {})
+    assert said[1]["reward"] == {"player_0": 1, "player_1": 4}
+
+
+def test_a_player_of_a_dict_with_several_actions_at_once_is_named():
+    class Nested(Team):
+        def __init__(self):
+            super().__init__(keys=("a", "b"))
+            self.action_space = spaces.Dict(a=CHOICE, b=HYBRID)
+
+    with pytest.raises(SpecError, match=r"player 'b': action space Tuple.* holds several actions at once"):
+        probe(Nested)
 
 
 def test_the_metadata_decide():
