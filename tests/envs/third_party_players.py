@@ -90,10 +90,10 @@ def vmas(render_mode: str | None = None) -> Any:
     return Counted(import_module("vmas").make_env("balance", wrapper="gymnasium", seed=0, n_agents=2, **options))
 
 
-def vmas_keys(render_mode: str | None = None) -> Any:
-    """Return a scenario whose spaces are Dicts, with discrete actions."""
+def vmas_choices(render_mode: str | None = None) -> Any:
+    """Return a scenario of discrete actions. (With Dicts of spaces, vmas's wrapper takes no dict of actions.)"""
     options: dict[str, Any] = {"num_envs": 1, "device": "cpu", "terminated_truncated": True, "max_steps": 40}
-    options |= {"dict_spaces": True, "continuous_actions": False}
+    options |= {"continuous_actions": False}
     return Counted(import_module("vmas").make_env("navigation", wrapper="gymnasium", seed=0, n_agents=3, **options))
 
 
@@ -140,7 +140,7 @@ def multigrid(render_mode: str | None = None) -> Any:
 
 GAMES: dict[str, tuple[str, Callable[..., Any]]] = {
     "rware": ("rware", rware), "lbforaging": ("lbforaging", lbforaging), "vmas": ("vmas", vmas),
-    "vmas_keys": ("vmas", vmas_keys), "highway": ("highway_env", highway), "crossing": ("highway_env", crossing),
+    "vmas_choices": ("vmas", vmas_choices), "highway": ("highway_env", highway), "crossing": ("highway_env", crossing),
     "multigrid": ("multigrid", multigrid),
 }  # fmt: skip
 """Name -> (package, function that builds the environment)."""
