@@ -14,6 +14,7 @@ def add_replay_arguments(parser: Parser) -> None:
     parser.add_argument("--match", type=integer, metavar="INT", help="as in its tables (default: 0)")
     parser.add_argument("--episode", type=integer, metavar="INT", help="as in its tables (default: 0)")
     parser.add_argument("--out", metavar="FILE", help="film it: a .gif or .mp4 (default: show a window)")
+    parser.add_argument("--text", action="store_true", help="show text in the terminal (with --out, as pictures)")
     parser.add_argument("--fps", type=float, metavar="FLOAT", help="pictures a second")
     parser.add_argument("--env", help="namespace/name or module:attribute, for an environment of your own")
 

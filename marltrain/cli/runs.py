@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +30,15 @@ def add_play_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain play`."""
     _add_run_arguments(parser)
     parser.add_argument("--out", metavar="FILE", help="film it: a .gif or .mp4 (default: show a window)")
+    parser.add_argument("--text", action="store_true", help="show text in the terminal (with --out, as pictures)")
     parser.add_argument("--fps", type=float, metavar="FLOAT", help="pictures a second")
     parser.add_argument("--frames", metavar="FOLDER", help="write pictures into this folder")
     parser.add_argument("--every", type=integer, metavar="INT", help="write every n-th picture (--frames)")
     parser.add_argument("--delay", type=float, metavar="SECONDS", help="for each picture, in place of --fps")
     parser.add_argument("--max-steps", type=integer, metavar="INT", help="env steps after which an episode is cut")
-    parser.add_argument("--human", action="append", metavar="PLAYER", help="play this player yourself, by keys")
+    parser.add_argument(
+        "--human", action="append", metavar="PLAYER", help="play this player yourself, by keys (--text: typed)"
+    )
     parser.add_argument("--key", action="append", metavar="KEY=ACTION", help="key of an action, such as left=1")
     parser.add_argument("--explore", action="store_true", help="let agents explore as in training")
 
@@ -47,6 +50,7 @@ def _add_run_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
+    parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="another argument of the environment")
     add_loading_arguments(parser)
     parser.add_argument("--episodes", type=integer, metavar="INT", help="how many")
     parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes; drawn where none is given")
@@ -92,7 +96,9 @@ def _open_run(options: dict[str, Any]) -> _Run:
     from marltrain.policies.agents.fixed import RandomAgent
     from marltrain.random import fresh_seed
 
+    env_args = key_values("--env-arg", options.pop("env_arg", []))
     run = opened_run(options)
+    run = replace(run, env_args={**run.env_args, **env_args})
     names = probe(resolve(run.env, run.env_args)).names
     for player in options.pop("random", []):
         if player not in names:

@@ -7,15 +7,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marltrain.cli.agents import VALUES, settings_of_agents, supply_options
 from marltrain.cli.callbacks import add_callback_arguments
+from marltrain.cli.next_commands import next_commands
 from marltrain.cli.options import Parser, add_fields
 from marltrain.cli.output import say
 from marltrain.cli.run_plan import pop_plan
 from marltrain.cli.teams import add_team_arguments
 from marltrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from marltrain.tools.run_files.plan import RunPlan
 
 
 def add_train_arguments(parser: Parser) -> None:
@@ -67,7 +71,7 @@ def train(options: dict[str, Any]) -> Path | None:
     folder = Path(result["run_dir"])
     if not Path(plan.run_dir or "").is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
         folder = folder.relative_to(here)  # show it relative, as the user gave it
-    _print_result(result, plan.env, folder, supply=supply_options(made.agents))
+    _print_result(result, plan, folder, supply=supply_options(made.agents))
     return folder if result["stop_reason"] == "interrupted" else None
 
 
@@ -81,10 +85,8 @@ def _pop_resume(options: dict[str, Any]) -> dict[str, Any]:
     return {"resume": options["run_dir"], "any_threads": any_threads} if resume else {}
 
 
-def _print_result(result: Mapping[str, Any], env: str, folder: Path, *, supply: str) -> None:
+def _print_result(result: Mapping[str, Any], plan: RunPlan, folder: Path, *, supply: str) -> None:
     """Print the result of training, the files written and the next commands; supply: options that these need."""
-    from marltrain.envs.registry import imports_only_known
-
     tests = result["history"]
     say(
         f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
@@ -99,8 +101,8 @@ def _print_result(result: Mapping[str, Any], env: str, folder: Path, *, supply: 
     for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", "config.json"):
         if (folder / name).exists():
             say(f"  {folder / name}")
-    option = ("" if imports_only_known(env) else f" --env {env}") + supply
-    say(f"next: marltrain test {folder}{option}, marltrain play {folder}{option}, marltrain plot {folder}")
+    commands = next_commands(plan.env, plan.env_args, folder, supply, tested=len(tests) > 0)
+    say("next:", *(f"  {command}" for command in commands), sep="\n")
 
 
 def print_how_to_resume(arguments: Sequence[str], folder: Path) -> None:

@@ -362,7 +362,7 @@ def _played(build: Callable[..., Any], **arguments: Any) -> Any:
     return made if is_vector(made) else by_player(made)
 
 
-def _names_of(function: Callable[..., Any]) -> set[str] | None:
+def accepted_arguments(function: Callable[..., Any]) -> set[str] | None:
     """Return the keyword arguments of a callable; None if it accepts any, or has no signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -376,7 +376,7 @@ def _names_of(function: Callable[..., Any]) -> set[str] | None:
 def _check_arguments(
     name: str, function: Callable[..., Any], arguments: dict[str, Any], also: frozenset[str] = frozenset()
 ) -> None:
-    accepted = _names_of(function)
+    accepted = accepted_arguments(function)
     if accepted is None:
         return
     known = accepted | also

@@ -22,8 +22,8 @@ FOLDER = "films"
 class Film(Callback):
     """Films the agents that play the tests, at the first test and at every n-th one after it.
 
-    env, env_args: the environment to film, as for `play`: one with the render mode "rgb_array". A native game draws
-    nothing; film its original (mpe2/simple_spread_v3 of marltrain/simple_spread_v3).
+    env, env_args: the environment to film, as for `play`: one with the render mode "rgb_array" or "ansi". Of a native
+    game its original is filmed (mpe2/simple_spread_v3 of marltrain/simple_spread_v3).
     every: tests between two films.  episodes, seed, fps, max_steps: as for `play`; every film has the same episodes.
     suffix: ".gif" or ".mp4" (`pip install "marltrain[mp4]"`).
 

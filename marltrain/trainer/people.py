@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import string
+import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,18 @@ from gymnasium import spaces
 from marltrain.errors import ConfigError, in_line, shown
 from marltrain.layout import Array
 from marltrain.policies.agents.fixed import FunctionAgent
+from marltrain.trainer.displays import check_display
 
 KEYS = string.digits + string.ascii_lowercase
 """Keys of the actions, in their order."""
+QUIT = "q"
+"""What ends play on the console."""
+COLUMNS = 79
+"""Characters of a line on the console."""
+MOST_VALUES = 200
+"""Number of values of an observation that are printed one by one."""
+MOST_LISTED = 20
+"""Number of legal actions that are listed one by one."""
 PAUSE = 0.01
 """Seconds between two looks at the keys while a turn-based game waits."""
 
@@ -35,24 +46,28 @@ class Person(FunctionAgent):
     def __init__(self, name: str, keys: Mapping[str, int] | None, *, wait: bool) -> None:
         """Take the place of the keys; the actions are those of the seat."""
         super().__init__(self._choose)
-        self.name, self.wait, self.console = name, wait, False
+        self.name, self.wait, self.console, self.observes = name, wait, False, False
+        self.called: dict[str, int] = {}
         self.keys: dict[str, int] = dict(keys or {})
         self._codes: dict[int, int] = {}
 
-    def begin(self, *, console: bool) -> None:
+    def begin(self, *, console: bool, observes: bool = False, called: Sequence[str] = ()) -> None:
         """Print the keys, once the agent has its seat.
 
-        console: read numbers of actions from the standard input, instead of keys of the window.
-        Raises ConfigError for actions that are not Discrete, and for wrong keys.
+        console: read actions from the standard input, instead of keys of the window.
+        observes: print the player's observations there, since nothing else shows the game.
+        called: names of the actions from 0, which may be typed, too; () without names.
+        Raises ConfigError for actions that are not Discrete, for wrong keys, and for a window without a display.
         """
-        self.console, space = console, self.action_space
+        self.console, self.observes, space = console, observes, self.action_space
         if not isinstance(space, spaces.Discrete):
             raise ConfigError(f"human: {self.name}'s actions are {space}; a person can choose Discrete actions only")
         first, count = int(space.start), int(space.n)
         if console:
             if self.keys:
-                raise ConfigError("keys have a meaning only in a window; this environment prints text")
-            print(f"{in_line(self.name)}: type the number of an action, {first} to {first + count - 1}, and Enter")
+                raise ConfigError("keys have a meaning only in a window; in text, actions are typed")
+            self.called = {name: first + i for i, name in enumerate(called[:count])}
+            self._introduce(first, count)
             return
         if not self.keys and count > len(KEYS):
             raise ConfigError(f"human: {self.name} has {count} actions, and there are {len(KEYS)} keys: give keys=")
@@ -62,9 +77,17 @@ class Person(FunctionAgent):
                 raise ConfigError(f"human: key {key!r}: {self.name}'s actions are {first} to {first + count - 1}, "
                                   f"got {shown(action)}")  # fmt: skip
         self._codes = self._actions_by_code()
+        check_display()
         rest = "" if self.wait else f"; no key: the first legal action ({first})"
         listed = ", ".join(f"{key} = action {action}" for key, action in self.keys.items())
         print(f"{in_line(self.name)}: {listed}{rest}. Close the window to end", flush=True)
+
+    def _introduce(self, first: int, count: int) -> None:
+        """Print what can be typed."""
+        named = ", ".join(f"{action} {name}" for name, action in self.called.items())
+        choice = named or f"{first} to {first + count - 1}"
+        text = f"{in_line(self.name)}: type the number of an action and Enter: {choice}; {QUIT} ends"
+        print(_filled(text), flush=True)
 
     def _actions_by_code(self) -> dict[int, int]:
         """Return the action of each key by pygame's code; its names may be written in capitals or not."""
@@ -87,7 +110,11 @@ class Person(FunctionAgent):
 
     def _choose(self, observation: Any, legal: Array | None = None) -> int:
         """Return the action that the person chooses."""
-        return self._from_console(legal) if self.console else self._from_window(legal)
+        if not self.console:
+            return self._from_window(legal)
+        if self.observes:
+            print(_filled(f"{in_line(self.name)} observes {_observed(observation)}"))
+        return self._from_console(self._legal(legal))
 
     def _from_window(self, legal: Array | None) -> int:
         """Return the action of a key; raises PlayEndedError if the window is closed."""
@@ -110,14 +137,45 @@ class Person(FunctionAgent):
                 return next((action for action in down if action in allowed), allowed[0])
             time.sleep(PAUSE)
 
-    def _from_console(self, legal: Array | None) -> int:
-        """Return a typed action; raises PlayEndedError at the end of the input."""
-        allowed = self._legal(legal)
+    def _from_console(self, allowed: Sequence[int]) -> int:
+        """Return a typed action; raises PlayEndedError for QUIT and at the end of the input."""
+        listed = _filled(f"{in_line(self.name)}, action ({_ranges(allowed)}):")
         while True:
             try:
-                text = input(f"{self.name}, action ({' '.join(map(str, allowed))}): ")
+                text = input(f"{listed} ").strip()
             except EOFError:
+                print()
                 raise PlayEndedError from None
-            if text.strip().isdigit() and int(text) in allowed:
-                return int(text)
-            print(f"{text.strip()!r} is not legal now")
+            if text.lower() == QUIT:
+                raise PlayEndedError
+            number = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
+            action = self.called.get(text.lower(), number)
+            if action is not None and action in allowed:
+                return action
+            print(f"{shown(text)} is not legal now; {QUIT} ends")
+
+
+def _filled(text: str) -> str:
+    """Return text in lines of the console's width; its own line breaks stay."""
+    return "\n".join(
+        textwrap.fill(line, COLUMNS, subsequent_indent="  ", break_on_hyphens=False) for line in text.splitlines()
+    )
+
+
+def _ranges(actions: Sequence[int]) -> str:
+    """Return actions in increasing order as text: "0 1 4", and of many such as "0-6 9"."""
+    if len(actions) <= MOST_LISTED:
+        return " ".join(map(str, actions))
+    ends = [i for i, action in enumerate(actions) if i + 1 == len(actions) or actions[i + 1] != action + 1]
+    runs = zip([0, *(i + 1 for i in ends[:-1])], ends, strict=True)
+    return " ".join(str(actions[i]) if i == j else f"{actions[i]}-{actions[j]}" for i, j in runs)
+
+
+def _observed(observation: Any) -> str:
+    """Return an observation as text; of large arrays the first and last values."""
+    if isinstance(observation, Mapping):
+        return ", ".join(f"{in_line(str(name))} {_observed(value)}" for name, value in observation.items())
+    if isinstance(observation, tuple):
+        return ", ".join(map(_observed, observation))
+    array = np.asarray(observation)
+    return np.array2string(array, precision=3, suppress_small=True, threshold=MOST_VALUES, max_line_width=COLUMNS)

@@ -2,6 +2,7 @@
 window."""
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ def typed(monkeypatch, keys, *, closed=False):
     monkeypatch.setattr(pygame.event, "poll", lambda: next(events, pygame.event.Event(pygame.NOEVENT)))
     monkeypatch.setattr(displays, "HOLD", 0.0)
     monkeypatch.setattr(pygame.time, "Clock", Untimed)
+    monkeypatch.setattr(displays, "INVISIBLE", ())
 
 
 def noted_actions(monkeypatch) -> list[Any]:
@@ -97,8 +99,8 @@ def test_console_asks_until_the_action_is_legal(monkeypatch, capsys):
     monkeypatch.setattr(displays, "HOLD", 0.0)
     returns = play(Text, [RandomAgent(), RandomAgent()], human="player_1", fps=1000)
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "player_1: type the number of an action, 0 to 2, and Enter"
-    assert shown[1:4] == ["step 0", "player_1, action (0 1 2): ", "'7' is not legal now"]
+    assert shown[0] == "player_1: type the number of an action and Enter: 0 to 2; q ends"
+    assert shown[1:4] == ["step 0", "player_1, action (0 1 2): ", "'7' is not legal now; q ends"]
     assert "step 2" in shown and returns.shape == (1, 2)
 
 
@@ -114,7 +116,7 @@ def test_the_end_of_the_input_ends_play(monkeypatch):
     ("env", "given", "message"),
     [
         (Text, {"human": "player_7"}, "human: there is no player 'player_7'. Did you mean 'player_"),
-        (Text, {"human": "player_0", "keys": {"a": 0}}, "keys have a meaning only in a window"),
+        (Text, {"human": "player_0", "keys": {"a": 0}}, "only in a window; in text, actions are typed"),
         (Picture, {"keys": {"a": 0}}, "keys have a meaning only with human="),
         (Picture, {"human": "player_0", "keys": {"a": 3}}, "key 'a': player_0's actions are 0 to 2, got 3"),
         (Picture, {"human": "player_0", "keys": {"nokey": 1}}, "pygame knows no key 'nokey'"),
@@ -146,3 +148,103 @@ def test_held_keys_count_in_a_game_that_does_not_wait(monkeypatch):
     taken = noted_actions(monkeypatch)
     play(Picture, [RandomAgent(), RandomAgent()], human="player_0", keys={"a": 1, "b": 2})
     assert [int(actions["player_0"]) for actions in taken] == [2, 0]
+
+
+def typed_lines(monkeypatch, *answers):
+    """Let these lines be typed; return the list of the prompts."""
+    given, prompts = iter(answers), []
+
+    def asked(prompt: str) -> str:
+        prompts.append(prompt)
+        return next(given)
+
+    monkeypatch.setattr("builtins.input", asked)
+    monkeypatch.setattr(displays, "HOLD", 0.0)
+    return prompts
+
+
+def test_a_person_plays_a_board_game_in_the_terminal(monkeypatch, capsys):
+    """The native game is shown in place of PettingZoo's, which draws no text. Two people take turns; X wins."""
+    prompts = typed_lines(monkeypatch, "4", "4", "²", "-1", " 0 ", "3", "1", "5")
+    returns = play(BOARD, [RandomAgent(), RandomAgent()], human=["player_1", "player_2"], text=True)
+    assert returns.tolist() == [[1.0, -1.0]]
+    out = capsys.readouterr().out
+    assert out.startswith("player_1: type the number of an action and Enter: 0 to 8; q ends\n")
+    assert "'4' is not legal now; q ends\n'²' is not legal now" in out and "'-1' is not legal" in out
+    assert out.endswith("step 5: player_1 5; rewards: player_1 1, player_2 -1\n O | X | 6 \n---+---+---\n "
+                        "O | X | 7 \n---+---+---\n 2 | X | 8 \n")  # fmt: skip
+    assert prompts[0] == "player_1, action (0 1 2 3 4 5 6 7 8): "
+    assert prompts[1:5] == ["player_2, action (0 1 2 3 5 6 7 8): "] * 4
+
+
+def test_names_of_actions_may_be_typed_and_q_ends(monkeypatch, capsys):
+    prompts = typed_lines(monkeypatch, "North", "5", "lift", "stay", "Q")
+    returns = play("marltrain/foraging_v3", [RandomAgent(), RandomAgent()], human="player_0", text=True)
+    assert returns.shape == (0, 2)
+    out = capsys.readouterr().out
+    first = "player_0: type the number of an action and Enter: 0 stay, 1 north, 2 south, 3"
+    assert out.startswith(first) and "\n  west, 4 east, 5 load; q ends\n" in out
+    assert [word in out for word in ("player_0 north", "player_0 load", "'lift' is not", "player_0 stay")] == [True] * 4
+    assert set(prompts) == {"player_0, action (0 1 2 3 4 5): "}
+
+
+def test_a_person_sees_its_own_card_only_and_all_at_the_end(monkeypatch, capsys):
+    typed_lines(monkeypatch, *["pass"] * 9)
+    play("marltrain/kuhn_poker_v1", [RandomAgent(), RandomAgent()], human="player_1")
+    *going, end = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cards")]
+    assert going and all(line.startswith("cards: player_0 ?, player_1 ") and line[-1] != "?" for line in going)
+    assert "?" not in end
+
+
+def test_where_nothing_is_drawn_a_person_reads_the_observation(monkeypatch, capsys):
+    """The toy observes a symbol 0 to 2; two steps."""
+    typed_lines(monkeypatch, "0", "1")
+    play("marltrain/CartPole-v1", [RandomAgent()], human="player_0", text=True, max_steps=2, seed=3)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "start" and lines[2].startswith("player_0 observes [") and lines[2].count(".") == 4
+    assert lines[3].startswith("step 1: player_0 0; rewards: player_0 1")
+
+
+def test_many_legal_actions_are_listed_as_ranges(monkeypatch):
+    from marltrain.trainer.people import _ranges
+
+    assert _ranges([0, 1, 4]) == "0 1 4"
+    assert _ranges([*range(21)]) == "0-20"
+    assert _ranges([3, *range(5, 25), 40, 41, 50]) == "3 5-24 40-41 50"
+
+
+def test_a_window_without_a_display_is_an_error_at_once(monkeypatch):
+    """Under pygame's dummy driver, as in these tests, and without the variables of a display."""
+    for human in ("player_1", ()):
+        with pytest.raises(ConfigError, match=r"no display.*text=True.*out='game.gif'"):
+            play(BOARD, [RandomAgent(), RandomAgent()], human=human)
+    monkeypatch.delenv("SDL_VIDEODRIVER")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match="human: a person plays by keys in a window, and there is no display"):
+        play(BOARD, [RandomAgent(), RandomAgent()], human="player_1")
+    with pytest.raises(ConfigError, match="play: the window is on no display"):
+        play("marltrain/CartPole-v1", [RandomAgent()])
+
+
+@pytest.mark.parametrize(
+    ("variables", "platform", "right"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ""}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+        ({"DISPLAY": ":0", "SDL_VIDEODRIVER": "dummy"}, "linux", False),
+        ({"DISPLAY": ":0", "SDL_VIDEODRIVER": "offscreen"}, "linux", False),
+        ({"SDL_VIDEODRIVER": "kmsdrm"}, "linux", True),
+        ({}, "darwin", True),
+        ({"SDL_VIDEODRIVER": "dummy"}, "win32", False),
+    ],
+)
+def test_variables_tell_whether_there_is_a_display(monkeypatch, variables, platform, right):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert displays.has_display() is right

@@ -79,6 +79,9 @@ without bounds may hold any value, including nan.
 - `state(s, rules, out)` with out [S] float32. Without it, a positive `state_size` means the concatenated observations
   of all players.
 
+**For people.** `text(self, state, viewers)`, plain Python, returns a state as text, with which `play` shows the game.
+It keeps secrets of players that are not among the viewers. `actions`, an attribute of the class, names the actions.
+
 **Rules about code.** Hooks and helpers are plain loops and arithmetic that numba compiles. Decorate helpers, in any
 file, with `compiling.inner`; constants are module globals, including arrays. Compute in float64; outputs are rounded to
 float32 when they are written. Draw random numbers only with `marltrain.envs.native.chance`: `uniform(s, low, high)`,

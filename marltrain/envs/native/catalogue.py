@@ -34,6 +34,28 @@ GAMES = {
     "tictactoe_v3": "board.tictactoe:TicTacToe",
 }
 
+ORIGINALS = {
+    "Acrobot-v1": "gymnasium/Acrobot-v1",
+    "CartPole-v1": "gymnasium/CartPole-v1",
+    "MountainCar-v0": "gymnasium/MountainCar-v0",
+    "Pendulum-v1": "gymnasium/Pendulum-v1",
+    "connect_four_v3": "pettingzoo/classic/connect_four_v3",
+    "simple_adversary_v3": "mpe2/simple_adversary_v3",
+    "simple_crypto_v3": "mpe2/simple_crypto_v3",
+    "simple_push_v3": "mpe2/simple_push_v3",
+    "simple_reference_v3": "mpe2/simple_reference_v3",
+    "simple_speaker_listener_v4": "mpe2/simple_speaker_listener_v4",
+    "simple_spread_v3": "mpe2/simple_spread_v3",
+    "simple_tag_v3": "mpe2/simple_tag_v3",
+    "simple_v3": "mpe2/simple_v3",
+    "simple_world_comm_v3": "mpe2/simple_world_comm_v3",
+    "tictactoe_v3": "pettingzoo/classic/tictactoe_v3",
+}
+"""Originals that draw pictures, by the native game: their players, spaces and arguments are equal.
+
+lbforaging draws in an OpenGL window only, OpenSpiel's card games not at all: those games draw text.
+"""
+
 
 def find(name: str) -> type[Game]:
     """Return the class of a game by its name in GAMES. Imports numba."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,10 +30,14 @@ class Game:
     legal(s, rules, p, mask): required if observation spaces contain an "action_mask".
     state(s, rules, out): the global state. Without it, a positive `state_size` means the concatenated observations of
       all players.
+
+    actions: names of the actions of all players, in their order, for people; none by default.
+    text(state, viewers): the state as text, for people; none by default.
     """
 
     name: ClassVar[str] = ""
     api: ClassVar[str] = "parallel"
+    actions: ClassVar[tuple[str, ...]] = ()
     reset: ClassVar[Callable[..., None]]
     step: ClassVar[Callable[..., None]]
     observe: ClassVar[Callable[..., None]]
@@ -85,6 +89,19 @@ class Game:
         record, no sequence of actions may lead to an index out of range or an endless loop.
         """
         return np.ones(len(records), bool)
+
+    def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
+        """Return a state as text of a few lines; "" without one.
+
+        state: the fields of one environment, by name.  viewers: the players that read it: nothing is shown that none of
+        them may see; None: everything is shown.
+        """
+        return ""
+
+    @classmethod
+    def has_text(cls) -> bool:
+        """Return whether the game draws its states as text."""
+        return cls.text is not Game.text
 
     @property
     def turn_based(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -11,39 +11,41 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import parallel_to_aec, wrappers
 
+from marltrain.envs.layers import layers
 from marltrain.envs.native.batch import BEGIN, VIEW, GameBatch
 from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.errors import ConfigError, EnvError, did_you_mean
 from marltrain.random import SEED_LIMIT
+from marltrain.remedies import written
 from marltrain.spec import Step
 
 
-def parallel_env(name: str, **arguments: Any) -> Any:
+def parallel_env(name: str, render_mode: str | None = None, **arguments: Any) -> Any:
     """Return a native game with simultaneous moves, such as "simple_spread_v3", as a PettingZoo ParallelEnv.
 
+    render_mode: None, or "ansi" for games that draw text: `render()` then returns it.
     arguments: arguments of the game's constructor. Raises ConfigError.
     """
-    return ParallelObject(_game(name, arguments, ("parallel", "gymnasium")))
+    return ParallelObject(_game(name, arguments, ("parallel", "gymnasium")), render_mode)
 
 
-def aec_env(name: str, **arguments: Any) -> Any:
+def aec_env(name: str, render_mode: str | None = None, **arguments: Any) -> Any:
     """Return a native game as a PettingZoo AECEnv, turn-based or not. See `parallel_env`."""
     game = _game(name, arguments, ("parallel", "turns"))
-    return _turns(game) if game.turn_based else parallel_to_aec(ParallelObject(game))
+    return _turns(game, render_mode) if game.turn_based else parallel_to_aec(ParallelObject(game, render_mode))
 
 
-def gymnasium_env(name: str, **arguments: Any) -> Any:
+def gymnasium_env(name: str, render_mode: str | None = None, **arguments: Any) -> Any:
     """Return a native single-player game, such as "CartPole-v1", as a Gymnasium Env. See `parallel_env`."""
-    return GymnasiumObject(_game(name, arguments, ("gymnasium",)))
+    return GymnasiumObject(_game(name, arguments, ("gymnasium",)), render_mode)
 
 
 def game_object(game: type[Game], render_mode: str | None = None, **arguments: Any) -> Any:
-    """Return an environment object of a game, with the interface of its original."""
-    if render_mode is not None:
-        raise ConfigError(f"a native game draws nothing (render_mode={render_mode!r}); watch its original instead")
+    """Return an environment object of a game, with the interface of its original. See `parallel_env`."""
     made = game(**arguments)
-    return {"parallel": ParallelObject, "turns": _turns, "gymnasium": GymnasiumObject}[made.api](made)
+    kind = {"parallel": ParallelObject, "turns": _turns, "gymnasium": GymnasiumObject}[made.api]
+    return kind(made, render_mode)
 
 
 def _game(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:
@@ -55,9 +57,9 @@ def _game(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:
     return game(**arguments)
 
 
-def _turns(game: Game) -> Any:
+def _turns(game: Game, render_mode: str | None) -> Any:
     """Return a turn-based object in PettingZoo's usual wrappers: an illegal move loses the game."""
-    env: Any = TurnObject(game)
+    env: Any = TurnObject(game, render_mode)
     if any(player.masked for player in game.players):
         env = wrappers.TerminateIllegalWrapper(env, illegal_reward=-1)
     return wrappers.OrderEnforcingWrapper(wrappers.AssertOutOfBoundsWrapper(env))
@@ -122,10 +124,49 @@ def _unbatched(value: Any) -> Any:
     return tuple(map(_unbatched, value)) if isinstance(value, tuple) else value[0].copy()
 
 
+def render_modes_of(game: Game | type[Game]) -> list[str]:
+    """Return the render modes of a game's objects: "ansi" if it draws text."""
+    return ["ansi"] if game.has_text() else []
+
+
+def _checked_mode(game: Game, render_mode: str | None) -> str | None:
+    """Return a render mode; raises ConfigError if the game's objects do not have it."""
+    if render_mode is not None and render_mode not in render_modes_of(game):
+        drawn = "text (render mode 'ansi') and no pictures" if game.has_text() else "nothing"
+        raise ConfigError(
+            f"native game {game.name or type(game).__name__} draws {drawn}, got render_mode={render_mode!r}: "
+            f"{written('play(..., text=True)', 'marltrain play --text')} shows its actions and rewards"
+        )
+    return render_mode
+
+
 class _StateAccess:
     """Access to the fields and random outcomes of a native game's object; see `marltrain.envs.native`."""
 
     _single: _Single
+    render_mode: str | None
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of the actions of all players; () without names."""
+        return self._single.game.actions
+
+    @property
+    def draws_text(self) -> bool:
+        """Whether `text` returns something."""
+        return self._single.game.has_text()
+
+    def text(self, viewers: Collection[str] | None = None) -> str:
+        """Return the state as text, "" for a game without one.
+
+        viewers: names of the players that read it; None: everything is shown. See `Game.text`.
+        """
+        places = None if viewers is None else [self._single.spec.names.index(name) for name in viewers]
+        return self._single.game.text(self.get_state(), places)
+
+    def render(self) -> Any:
+        """Return the state as text with render mode "ansi"; without a render mode nothing."""
+        return self.text() if self.render_mode == "ansi" else None
 
     def get_state(self) -> dict[str, Any]:
         """Return copies of all saved fields of the game, by name, including its random state."""
@@ -143,14 +184,20 @@ class _StateAccess:
         self._single.batch.set_chances(0, outcomes)
 
 
+def native_object(env: Any) -> _StateAccess | None:
+    """Return the object of a native game that an environment is or wraps; None for other environments."""
+    return next((layer for layer in layers(env) if isinstance(layer, _StateAccess)), None)
+
+
 class _Object(_StateAccess):
     """Base class of PettingZoo's two interfaces."""
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, render_mode: str | None = None) -> None:
+        self.render_mode = _checked_mode(game, render_mode)
         self._single = _Single(game)
         names = self._single.spec.names
-        self.metadata = {"name": game.name, "render_modes": [], "is_parallelizable": not game.turn_based}
-        self.render_mode = None
+        modes = render_modes_of(game)
+        self.metadata = {"name": game.name, "render_modes": modes, "is_parallelizable": not game.turn_based}
         self.possible_agents = list(names)
         self.agents: list[str] = []
         self._place = {name: p for p, name in enumerate(names)}
@@ -169,9 +216,6 @@ class _Object(_StateAccess):
     def state(self) -> Any:
         """Return the global state, [S] float32."""
         return self._single.state()
-
-    def render(self) -> None:
-        """Do nothing: native games have no rendering."""
 
     def close(self) -> None:
         """Do nothing: the environment holds only memory."""
@@ -272,10 +316,10 @@ class TurnObject(_Object, AECEnv):  # type: ignore[misc]
 class GymnasiumObject(_StateAccess, gymnasium.Env[Any, Any]):
     """A native single-player game as a Gymnasium Env, including its time limit."""
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
-
-    def __init__(self, game: Game) -> None:
-        """Create one environment."""
+    def __init__(self, game: Game, render_mode: str | None = None) -> None:
+        """Create one environment. See `parallel_env`."""
+        self.render_mode = _checked_mode(game, render_mode)
+        self.metadata = {"render_modes": render_modes_of(game)}
         self._single = _Single(game)
         (player,) = self._single.spec.players
         self.observation_space, self.action_space = player.observation_space, player.action_space

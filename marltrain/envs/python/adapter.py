@@ -223,6 +223,10 @@ class Adapter(ABC):
             )
         target[e] = state
 
+    def action_of(self, p: int, actions: tuple[Array, ...], e: int) -> Any:
+        """Return player p's action in column `e` in the format of the environment."""
+        return self._ports[p].action(actions, e)
+
     def render(self) -> Any:
         """Return or show one frame, depending on the environment's render mode.
 

@@ -21,7 +21,8 @@ from marltrain.files import complete_folder, read_arrays, replacing_folder, writ
 from marltrain.json_files import to_json
 from marltrain.layout import Array
 from marltrain.spec import EnvSpec, Step, empty_actions
-from marltrain.trainer.play import film_of, show_episodes
+from marltrain.trainer.play import film_of
+from marltrain.trainer.stage import show_episodes
 
 if TYPE_CHECKING:
     from marltrain.tools.evaluating.result import EvaluationResult, Match
@@ -104,10 +105,12 @@ def replay(
     out: str | Path | None = None,
     env: Any = None,
     fps: float | None = None,
+    text: bool = False,
 ) -> Array:
     """Show or film an episode that `evaluate(..., out=folder)` wrote, without agents; return the returns, [P] float64.
 
-    match, episode: as in the tables.  out, fps: as for `play`.  env: the environment, if it is one of your own.
+    match, episode: as in the tables.  out, fps, text: as for `play`.  env: the environment, if it is one of your own.
+    A native game is shown as text, also without text=True: its original would begin its episodes otherwise.
     Raises EnvError if the environment gives other returns than before, since it does not repeat its episodes.
     """
     found, target = read_replay(folder, match, episode), film_of(out)
@@ -116,7 +119,8 @@ def replay(
                           "know this one, name it yourself with env=... (--env)")  # fmt: skip
     source = resolve(found.env if env is None else env, found.env_args)
     spec = probe(source)
-    returns = show_episodes(source, spec, _Moves(spec, found), [found.seed], target=target, fps=fps)[0]
+    moves, text = _Moves(spec, found), text or source.game is not None
+    returns = show_episodes(source, spec, moves, [found.seed], target=target, fps=fps, text=text)[0]
     if not np.allclose(returns, found.returns, rtol=1e-5, atol=1e-5):
         raise EnvError(f"environment {source.name!r} does not repeat episode {episode} of match {match}: its returns "
                        f"are {returns.tolist()}, and were {found.returns.tolist()}")  # fmt: skip

@@ -255,8 +255,11 @@ def test_command(tmp_path, capsys):
     assert "takes no argument 'size'" in capsys.readouterr().err
     assert main(["eval", str(run), "--grid", "size"]) == 2
     assert "--grid takes ARG=VALUE,VALUE" in capsys.readouterr().err
-    assert main(["replay", str(out), "--out", str(tmp_path / "x.gif")]) == 2
-    assert "draws nothing" in capsys.readouterr().err
+    assert main(["replay", str(out), "--out", str(tmp_path / "x.gif")]) == 0
+    assert (tmp_path / "x.gif").exists()
+    assert main(["replay", str(out), "--text"]) == 0
+    printed = capsys.readouterr().out
+    assert "\n\nstep 5: player_1 " in printed and "\n---+---+---\n" in printed
 
 
 def test_values_of_a_grid():

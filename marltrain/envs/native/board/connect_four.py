@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,12 @@ class ConnectFour(Game):
         own = [(board == player).sum(-1) == (pieces + 2 - player) // 2 for player in (1, 2)]
         held = ((board[:, :-COLUMNS] == 0) | (board[:, COLUMNS:] != 0)).all(-1)
         return own[0] & own[1] & held & (pieces < PLACES) & turn_of(records, pieces % 2)
+
+    def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
+        """Return the board: X of the first player, O of the second, above the numbers of the columns."""
+        rows = state["board"].reshape(ROWS, COLUMNS).tolist()
+        lines = [" ".join(".XO"[piece] for piece in row) for row in rows]
+        return "\n".join([*lines, " ".join(map(str, range(COLUMNS)))])
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,14 @@ class TicTacToe(Game):
         marks, squares = records["marks"], records["squares"]
         own = [(squares == player).sum(-1) == (marks + 2 - player) // 2 for player in (1, 2)]
         return own[0] & own[1] & (marks < 9) & turn_of(records, marks % 2)
+
+    def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
+        """Return the board: X of the first player, O of the second, and the number of each empty square.
+
+        As in the original, squares are numbered from the top down, column by column.
+        """
+        signs = [("XO"[mark - 1] if mark else str(square)) for square, mark in enumerate(state["squares"].tolist())]
+        return "\n---+---+---\n".join(f" {' | '.join(signs[row::3])} " for row in range(3))
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

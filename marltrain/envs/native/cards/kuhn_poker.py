@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from marltrain.compiling import inner
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.bounds import turn_of
-from marltrain.envs.native.cards.table import complete, deal, pass_turn, seats
+from marltrain.envs.native.cards.table import complete, deal, dealt, pass_turn, seats
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.layout import Array
 
@@ -27,6 +28,7 @@ class KuhnPoker(Game):
 
     name = "kuhn_poker_v1"
     api = "turns"
+    actions = ("pass", "bet")
 
     def __init__(self, players: int = 2) -> None:
         """Declare the game. `s.moves` holds all decisions so far, `s.opener` the player that bet first."""
@@ -50,6 +52,13 @@ class KuhnPoker(Game):
         going_on = made < players + np.maximum(opener, 0)
         cards = complete(records["deck"], records["card"], 1.0)
         return cards & (opener == first) & going_on & turn_of(records, made % players)
+
+    def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
+        """Return the cards that viewers see, and the decisions in order."""
+        names = [player.name for player in self.players]
+        moves = state["moves"][: state["made"]].tolist()
+        made = [f"{names[i % len(names)]} {self.actions[move]}" for i, move in enumerate(moves)]
+        return f"cards: {dealt(names, state['card'].tolist(), viewers)}\ndecisions: {', '.join(made) or 'none'}"
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.bounds import turn_of
-from marltrain.envs.native.cards.table import complete, deal, pass_turn, seats
+from marltrain.envs.native.cards.table import complete, deal, dealt, pass_turn, seats
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.layout import Array
 
@@ -32,6 +33,7 @@ class LeducPoker(Game):
 
     name = "leduc_poker_v1"
     api = "turns"
+    actions = ("fold", "call", "raise")
 
     def __init__(
         self, players: int = 2, action_mapping: bool = False, suit_isomorphism: bool = False, starting_player: int = 0
@@ -81,6 +83,19 @@ class LeducPoker(Game):
         most = made[rows, second] + due + (MOST_RAISES - raises) * (left - 1)
         room = (due > 0) & (most <= records["moves"].shape[2]) & ((second == 1) | (made[:, 1] == 0))
         return cards & staying & room & turn_of(records, mover)
+
+    def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
+        """Return the ranks of the cards that viewers see, the stakes, and the decisions of both rounds in order."""
+        suits, names = int(self.rules["suits"][0]), [player.name for player in self.players]
+        paid, folded, made = (state[field].tolist() for field in ("paid", "folded", "made"))
+        public = "none" if state["open"] == NONE else int(state["open"]) // suits
+        stakes = [f"{name} {stake}{' (folded)' * out}" for name, stake, out in zip(names, paid, folded, strict=True)]
+        rounds = [
+            f"round {r + 1}: {', '.join(self.actions[move] for move in state['moves'][r, : made[r]]) or 'no decision'}"
+            for r in range(2)
+        ]
+        cards = dealt(names, [card // suits for card in state["card"].tolist()], viewers)
+        return "\n".join([f"cards: {cards}; public card: {public}", f"stakes: {', '.join(stakes)}", *rounds])
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

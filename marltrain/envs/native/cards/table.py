@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,12 @@ def complete(deck: Array, hands: Array, copies: float) -> Array:
     """
     held = (hands[:, :, None] == np.arange(deck.shape[1])).sum(1)
     return (deck == copies - held).all(-1)
+
+
+def dealt(names: Sequence[str], cards: Sequence[int], viewers: Collection[int] | None) -> str:
+    """Return each player's card as text, "?" for those that no viewer holds; viewers: see `Game.text`."""
+    shown = [str(card) if viewers is None or p in viewers else "?" for p, card in enumerate(cards)]
+    return ", ".join(f"{name} {card}" for name, card in zip(names, shown, strict=True))
 
 
 @inner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from marltrain.compiling import inner
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.bounds import COUNT
 from marltrain.envs.native.foraging.starts import place_foods, place_players
+from marltrain.envs.native.foraging.text import field_text
 from marltrain.envs.native.foraging.views import list_space, picture_space, see_list, see_pictures
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.errors import ConfigError
@@ -32,6 +33,7 @@ class Foraging(Game):
     """
 
     name = "foraging_v3"
+    actions = ("stay", "north", "south", "west", "east", "load")
 
     def __init__(
         self,
@@ -100,6 +102,11 @@ class Foraging(Game):
         food = records["food"].reshape(len(records), -1)
         few = (food > 0).sum(-1) <= len(self.rules["lightest"][0])
         return few & (food.sum(-1) <= records["spawned"])
+
+    def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
+        """Return the whole field, also what is out of the viewers' sight; see `field_text`."""
+        text = field_text(state["food"], state["place"], state["level"], [player.name for player in self.players])
+        return f"{text}\nstep {int(state['steps'])} of {int(self.rules['steps'][0])}"
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

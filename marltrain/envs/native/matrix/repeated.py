@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,22 @@ class MatrixGame(Game):
             },
             state_size=size,
         )
+
+    def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
+        """Return the number of finished rounds; before the first one also the payoffs of two players.
+
+        A row of these is an action of the first player. The last actions are not shown: observations may hide them.
+        """
+        rounds = f"round {int(state['steps'])} of {int(self.rules['rounds'][0])}"
+        first, *others = (int(player.action_space.n) for player in self.players)  # type: ignore[attr-defined]
+        if len(others) != 1 or state["steps"]:
+            return rounds
+        payoffs = self.rules["payoffs"][0].reshape(first, others[0], 2)
+        cells = [[f"{one:g}, {other:g}" for one, other in row] for row in payoffs.tolist()]
+        width = max(len(cell) for row in cells for cell in row) + 1
+        head = " ".join([" " * 3, *(f"{action:>{width}}" for action in range(others[0]))])
+        rows = [" ".join([f"{action:>3}", *(f"{cell:>{width}}" for cell in row)]) for action, row in enumerate(cells)]
+        return "\n".join([rounds, head, *rows])
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

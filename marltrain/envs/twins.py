@@ -1,0 +1,46 @@
+"""Twins: two environments of equal rules, players and spaces, a native game and its original.
+
+The original draws pictures, and some native games draw text. What is shown of an environment may so come from its twin.
+"""
+
+from __future__ import annotations
+
+import re
+
+import gymnasium
+
+from marltrain.envs.native.catalogue import GAMES, ORIGINALS, find
+from marltrain.envs.registry import Source, accepted_arguments, resolve
+
+_FORAGING = re.compile(r"gymnasium/(?:lbforaging:)?(Foraging-\d.*-v3)")
+"""Names of lbforaging's environments with lists as observations; their arguments are registered with them."""
+
+
+def with_pictures(source: Source) -> Source:
+    """Return the source of the original that draws a native game, with the same arguments; other sources unchanged.
+
+    A native game without such an original is unchanged, too. Raises ConfigError if the original is not installed.
+    """
+    name = _shipped(source)
+    return resolve(ORIGINALS[name], source.arguments) if name in ORIGINALS else source
+
+
+def with_text(source: Source) -> Source:
+    """Return the source of the native game that draws an environment's states as text; other sources unchanged.
+
+    Arguments that the native game does not have, such as the size of pictures, are left out.
+    """
+    name = next((native for native, original in ORIGINALS.items() if original == source.name), None)
+    arguments = source.arguments
+    if registered := _FORAGING.fullmatch(source.name):
+        name, arguments = "foraging_v3", {**gymnasium.spec(registered[1]).kwargs, **arguments}
+    if name is None or not find(name).has_text():
+        return source
+    known = accepted_arguments(find(name)) or set()
+    return resolve(f"marltrain/{name}", {key: value for key, value in arguments.items() if key in known})
+
+
+def _shipped(source: Source) -> str | None:
+    """Return the name of a native game that marltrain ships; None for other environments."""
+    name = None if source.game is None else source.game.name
+    return name if name in GAMES and find(name) is source.game else None

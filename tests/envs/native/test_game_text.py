@@ -1,0 +1,143 @@
+"""Native games as text, worked out by hand; and what viewers may not see."""
+
+from typing import Any
+
+import pytest
+
+from marltrain.envs.native import aec_env, gymnasium_env, parallel_env
+from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.envs.native.objects import native_object
+from marltrain.errors import ConfigError
+
+WITH_TEXT = [name for name in GAMES if find(name).has_text()]
+
+
+def native(env: Any) -> Any:
+    """The object of a native game inside of its wrappers."""
+    return native_object(env)
+
+
+def played(name, actions, **arguments):
+    """A turn-based game with text after these actions."""
+    env = aec_env(name, render_mode="ansi", **arguments)
+    env.reset(seed=0)
+    for action in actions:
+        env.step(action)
+    return env
+
+
+def test_board_and_card_games_matrix_games_and_foraging_have_text():
+    assert {name for name in GAMES if "simple" not in name and name[0].islower()} == set(WITH_TEXT)
+
+
+def test_tictactoe_numbers_squares_column_by_column():
+    """As the original draws them: 0, 1, 2 is the left column."""
+    assert played("tictactoe_v3", [4, 2, 3, 8]).render() == "\n".join([
+        " 0 | X | 6 ",
+        "---+---+---",
+        " 1 | X | 7 ",
+        "---+---+---",
+        " O | 5 | O ",
+    ])  # fmt: skip
+
+
+def test_connect_four_stacks_pieces():
+    assert played("connect_four_v3", [3, 3, 3, 0, 6]).render() == "\n".join([
+        ". . . . . . .",
+        ". . . . . . .",
+        ". . . . . . .",
+        ". . . X . . .",
+        ". . . O . . .",
+        "O . . X . . X",
+        "0 1 2 3 4 5 6",
+    ])  # fmt: skip
+
+
+def test_kuhn_poker_shows_each_viewer_its_own_card():
+    env = aec_env("kuhn_poker_v1", players=3)
+    env.set_chances([2, 0, 3])
+    env.reset()
+    for action in (0, 1):
+        env.step(action)
+    game = native(env)
+    decisions = "\ndecisions: player_0 pass, player_1 bet"
+    assert game.text() == "cards: player_0 2, player_1 0, player_2 3" + decisions
+    assert game.text(["player_1"]) == "cards: player_0 ?, player_1 0, player_2 ?" + decisions
+    assert game.text(["player_2", "player_0"]) == "cards: player_0 2, player_1 ?, player_2 3" + decisions
+    assert game.text([]) == "cards: player_0 ?, player_1 ?, player_2 ?" + decisions
+
+
+def test_leduc_poker_shows_ranks_stakes_and_both_rounds():
+    """Cards 0 to 5 are ranks 0, 0, 1, 1, 2, 2. A raise is 2 in the first round and 4 in the second."""
+    env = aec_env("leduc_poker_v1")
+    env.set_chances([5, 2, 1])
+    env.reset()
+    game = native(env)
+    start = "stakes: player_0 1, player_1 1\nround 1: no decision\nround 2: no decision"
+    assert game.text(["player_0"]) == f"cards: player_0 2, player_1 ?; public card: none\n{start}"
+    for action in (2, 1, 2, 0):  # raise, call; raise, fold
+        env.step(action)
+    assert game.text() == "\n".join([
+        "cards: player_0 2, player_1 1; public card: 0",
+        "stakes: player_0 7, player_1 3 (folded)",
+        "round 1: raise, call",
+        "round 2: raise, fold",
+    ])  # fmt: skip
+
+
+def test_matrix_games_show_payoffs_before_the_first_round():
+    env = parallel_env("matrix_game_v1", payoffs=[[[3, 3], [0, -1.5]]], num_rounds=2)
+    env.reset(seed=0)
+    game = native(env)
+    assert game.text() == "round 0 of 2\n           0        1\n  0     3, 3  0, -1.5"
+    env.step({"player_0": 0, "player_1": 1})
+    assert game.text() == "round 1 of 2"
+    levers = parallel_env("levers_v1", num_players=3)
+    levers.reset(seed=0)
+    assert native(levers).text() == "round 0 of 1"
+
+
+def test_foraging_shows_the_whole_field():
+    env = parallel_env("foraging_v3", render_mode="ansi", field_size=(3, 4), max_num_food=1, max_episode_steps=9)
+    env.reset(seed=0)
+    food = [[0, 0, 0, 0], [0, 0, 3, 0], [0, 0, 0, 0]]
+    env.set_state({"food": food, "place": [[0, 0], [2, 3]], "level": [1, 2], "spawned": 3})
+    env.step({"player_0": 4, "player_1": 1})  # east, north
+    assert env.render() == "\n".join([
+        "   .  A1   .   .",
+        "   .   .   3  B2",
+        "   .   .   .   .",
+        "A1 player_0, B2 player_1",
+        "step 1 of 9",
+    ])  # fmt: skip
+    assert native(env).action_names == ("stay", "north", "south", "west", "east", "load")
+
+
+def test_more_players_than_letters_have_numbers():
+    env = parallel_env("foraging_v3", players=27, field_size=(8, 8))
+    env.reset(seed=0)
+    *rows, who, _ = native(env).text().splitlines()
+    assert "#26" in "".join(rows) and who.endswith("player_25, #26 player_26") and max(map(len, rows)) == 32
+
+
+def test_render_modes():
+    assert parallel_env("foraging_v3").metadata["render_modes"] == ["ansi"]
+    assert parallel_env("foraging_v3").render() is None
+    assert gymnasium_env("CartPole-v1").metadata["render_modes"] == []
+    for make, name, drawn in (
+        (parallel_env, "simple_spread_v3", "nothing, got render_mode='ansi'"),
+        (gymnasium_env, "CartPole-v1", "nothing, got render_mode='ansi'"),
+        (aec_env, "tictactoe_v3", "text .render mode 'ansi'. and no pictures, got render_mode='human'"),
+    ):
+        mode = "human" if name == "tictactoe_v3" else "ansi"
+        with pytest.raises(ConfigError, match=f"native game {name} draws {drawn}: play.*text=True"):
+            make(name, render_mode=mode)
+    assert native(parallel_env("foraging_v3")) is not None and native(object()) is None
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_text_fits_into_a_terminal_at_the_start(name):
+    env = aec_env(name)
+    env.reset(seed=1)
+    lines = native(env).text().splitlines()
+    assert 1 <= len(lines) <= 12 and max(map(len, lines)) < 80
