@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marltrain.checks import counted, of_type
+from marltrain.config import check_function
 from marltrain.envs import Source
 from marltrain.errors import ConfigError, SaveError, shown
 from marltrain.layout import Array
@@ -135,9 +136,13 @@ class Plan:
         """Return the plan of a tool whose argument `trainer` holds further arguments of the trainer.
 
         every: env steps between tests; None: a tenth.  There are 20 episodes per test unless `trainer` says otherwise.
-        Raises ConfigError for arguments that the tool sets itself, for trainings without tests, and for two numbers of
-        env steps between tests.
+        Raises ConfigError for arguments that the trainer refuses or the tool sets itself, for trainings without tests,
+        and for two numbers of env steps between tests.
         """
+        if not isinstance(trainer, Mapping | None):
+            raise ConfigError(f"{tool}: trainer must be a mapping from argument to value, got {shown(trainer)}")
+        if reward_metric is not None:
+            check_function("reward_metric", reward_metric, "rewards")
         given = dict(trainer or {})
         for name, remedy in OF_TOOLS.items():
             if name in given:
@@ -150,7 +155,12 @@ class Plan:
         settings = {"test_freq_steps": every or max(1, steps // TESTS), "episodes_per_test": 20, **given}
         if settings["test_freq_steps"] is None:
             raise ConfigError(f"{tool}: trainer={{'test_freq_steps': None}}: the metric needs tests; give env steps")
-        return cls(source, steps, reward_metric, settings)
+        made = cls(source, steps, reward_metric, settings)
+        try:
+            made.trainer(source, 0, Callback(), None)
+        except ConfigError as error:
+            raise ConfigError(f"{tool}: trainer: {error}") from error
+        return made
 
     def trainer(self, source: Source, seed: int, callback: Callback, folder: Path | None) -> DecentralizedTrainer:
         """Return a trainer that writes checkpoints into a folder, after every test by env steps, and no other files."""

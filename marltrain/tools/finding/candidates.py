@@ -37,10 +37,15 @@ class Candidate:
     value: Any
     make: Callable[[int], list[Agent]]
 
-    def agents(self, seed: int) -> list[Agent]:
-        """Return the agents of a seed; an error of the candidate names it."""
+    def agents(self, seed: int, players: Sequence[str]) -> list[Agent]:
+        """Return the agents of a seed, one for each player; an error of the candidate names it."""
         try:
-            return self.make(seed)
+            made = self.make(seed)
+            if len(made) != len(players):
+                raise AgentError(
+                    f"{len(made)} agents, and {len(players)} players ({', '.join(players)}): give one each"
+                )
+            return made
         except MarlTrainError as error:
             raise type(error)(f"candidate {self.name!r}: {error}") from error
         except Exception as error:  # of a user's class

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.envs import resolve
+from marltrain.config import checked_arguments, python_number, setting, validate
+from marltrain.envs import probe, resolve
 from marltrain.errors import AgentError, ConfigError, printable, shown, warn
+from marltrain.random import MOST_SEED
 from marltrain.tools.finding.candidates import (
     Candidate,
     MakeAgents,
@@ -50,13 +51,17 @@ class FindSettings:
         validate(self, "find")
         if self.by != "metric" and not self.by.startswith(LOSS):
             raise ConfigError(f"find: by must be 'metric', 'loss' or the name of a loss, got {self.by!r}")
-        if not self.all_seeds or len(set(self.all_seeds)) < len(self.all_seeds):
-            raise ConfigError(f"find: seeds must be a number of at least 1 or different seeds, got {self.seeds!r}")
+        seeds = self.all_seeds
+        if not seeds or len(set(seeds)) < len(seeds) or not all(_is_seed(seed) for seed in seeds):
+            raise ConfigError(
+                "find: seeds must be a number of at least 1, or different seeds from 0 to 2**63 - 1, got "
+                f"{shown(self.seeds)}"
+            )
 
     @property
     def all_seeds(self) -> list[int]:
         """The seeds."""
-        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else [python_number(seed) for seed in self.seeds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +160,7 @@ def find_learning_rate(
     Raises ConfigError for a wrong argument and for a folder with a search of other settings, SaveError for a damaged
     one, and AgentError if all trainings fail; an error of a candidate names it.
     """
-    wanted = [float(rate) for rate in rates]
+    wanted = _numbers(rates)
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
     candidates = [
@@ -187,7 +192,10 @@ def find_optimizer(
     optimizers: names, or {name of the candidate: settings}, such as
       {"sgd 0.9": {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 1e-2}}.
     """
-    given = _named(optimizers, lambda name: {"optimizer": name})
+    given = _named("find_optimizer: optimizers", optimizers, lambda name: {"optimizer": name})
+    for name, changes in given:
+        if not isinstance(changes, Mapping):
+            raise ConfigError(f"find_optimizer: candidate {name!r} must be a mapping of settings, got {shown(changes)}")
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
     candidates = [Candidate(name, dict(changes), _changing(make, changes)) for name, changes in given]
@@ -217,18 +225,40 @@ def find_agent(
       such as {"dqn": "dqn", "wide": ("dqn", {"network": mt.MLP((256, 256))})}.
     settings: settings of all agents, as in `make_agents`.
     """
-    if isinstance(agents, str) or not isinstance(agents, Mapping | Sequence):
-        raise ConfigError(f"find_agent: agents must be names of algorithms, or a mapping, got {shown(agents)}")
-    given = _named(agents, lambda name: name)
+    given = _named("find_agent: agents", agents, lambda name: name)
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     candidates = [Candidate(name, name, _changing(maker_of(one, env, env_args, settings), {})) for name, one in given]
     plan = _plan(find, env, env_args, reward_metric, trainer)
     return _compared("agent", candidates, find, plan, {"agents": described(dict(given)), "settings": settings}, resume)
 
 
-def _named(given: Mapping[str, Any] | Sequence[str], meant: Callable[[str], Any]) -> list[tuple[str, Any]]:
-    """Return each candidate's name with what it stands for; meant: returns this for a name of a list."""
-    return list(given.items()) if isinstance(given, Mapping) else [(name, meant(name)) for name in given]
+def _named(what: str, given: Any, meant: Callable[[str], Any]) -> list[tuple[str, Any]]:
+    """Return each candidate's name with what it stands for; meant: returns this for a name of a list.
+
+    Raises ConfigError for other values than names or a mapping; what: name of the argument, for the message.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"{what} must be a list of names, or a mapping from names, got {shown(given)}")
+    pairs = list(given.items()) if isinstance(given, Mapping) else [(name, None) for name in given]
+    if wrong := [name for name, _ in pairs if not isinstance(name, str)]:
+        raise ConfigError(
+            f"{what}: names must be text, got {shown(wrong[0])}. Name candidates with a mapping: {{name: ...}}"
+        )
+    return pairs if isinstance(given, Mapping) else [(name, meant(name)) for name, _ in pairs]
+
+
+def _numbers(rates: Any) -> list[float]:
+    """Return learning rates as numbers; raises ConfigError for anything else. -0.0 becomes 0.0."""
+    if isinstance(rates, str | Mapping) or not isinstance(rates, Iterable):
+        raise ConfigError(f"find_learning_rate: rates must be a list of numbers, got {shown(rates)}")
+    given = [python_number(rate) for rate in rates]
+    if wrong := [rate for rate in given if not isinstance(rate, int | float) or isinstance(rate, bool)]:
+        raise ConfigError(f"find_learning_rate: rates must be numbers, got {shown(wrong[0])}")
+    return [float(rate) + 0.0 for rate in given]
+
+
+def _is_seed(seed: Any) -> bool:
+    return isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= MOST_SEED
 
 
 def _with_rate(make: MakeAgents, rate: float) -> Callable[[int], list[Any]]:
@@ -251,10 +281,10 @@ def _compared(
     resume: str | Path | None, *, numeric: bool = False,
 ) -> FindResult:  # fmt: skip
     """Train all candidates with all seeds, and rank them; about: their definition, in `resume`."""
-    names = [candidate.name for candidate in candidates]
+    names, players = [candidate.name for candidate in candidates], probe(plan.source).names
     check_different(names)
     trainings = [
-        Training(c, seed, partial(candidate.agents, seed))
+        Training(c, seed, partial(candidate.agents, seed, players))
         for c, candidate in enumerate(candidates)
         for seed in find.all_seeds
     ]

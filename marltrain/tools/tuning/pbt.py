@@ -23,6 +23,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batch import AgentState
 from marltrain.random import child_seed, generator, restored, state_of
+from marltrain.remedies import written
 from marltrain.tools.finding.candidates import described
 from marltrain.tools.saved_search import search_in
 from marltrain.tools.train_all import fits_population, train_all
@@ -122,13 +123,19 @@ def population_based_training(
     found = Space.of(name, space or {}, per_row=True)
     if found.choices or found.whole:
         raise ConfigError("population_based_training: settings are searched in ranges of numbers that are not whole")
-    plan = Plan.of("population_based_training", resolve(env, env_args), steps, reward_metric, trainer, every)
+    tool = "population_based_training"
+    plan = Plan.of(tool, resolve(env, env_args), asked.steps, reward_metric, trainer, asked.every)
+    if (between := plan.settings["test_freq_steps"]) >= asked.steps:
+        raise ConfigError(
+            f"{tool}: {between} env steps between tests, of {asked.steps}: no member would copy another, which needs a "
+            f"test before the last one. Give a smaller number: {written('every=...', '--test-freq-steps INT')}"
+        )
     population = _Population(found, asked)
     trainings = [
         Training(
             m, own, partial(population.agents, m, partial(agents_with, algo=name, env=env, env_args=env_args), own)
         )
-        for m, own in enumerate(child_seed(seed, "member", m) for m in range(members))
+        for m, own in enumerate(child_seed(asked.seed, "member", m) for m in range(asked.members))
     ]
     if not fits_population(trainings[0].make()):
         raise AgentError(
@@ -140,8 +147,9 @@ def population_based_training(
             "population_based_training: trainer={'shared_memory': True} would mix the rows of all members: leave it out"
         )
     about = {
-        "tool": "population_based_training", "algorithm": described(name), "space": found.described(),
-        "order": list(found.ranges), **plan.about(), "members": members, "share": share, "seed": seed,
+        "tool": tool, "algorithm": described(name), "space": found.described(),
+        "order": list(found.ranges), **plan.about(), "members": asked.members, "share": asked.share,
+        "seed": asked.seed,
     }  # fmt: skip
     with search_in(resume, about, agents=True) as search:
         train_all(plan, trainings, population.after_test, alone=False, search=search, memory=population)

@@ -29,7 +29,7 @@ class Space:
     whole: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, algo: Any, given: Mapping[str, Any], *, per_row: bool) -> Space:
+    def of(cls, algo: Any, given: Any, *, per_row: bool) -> Space:
         """Return the space of an algorithm: the given settings, and its default ranges for the others.
 
         algo: the first argument of `make_agents`. Settings that its entries hold are fixed, unless `given` holds a
@@ -38,6 +38,8 @@ class Space:
         per_row: leave out default ranges of settings in which agents of one learner cannot differ.
         Raises ConfigError for an unknown name, for an empty space and for two values of a setting.
         """
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"space must be a mapping from setting to a value or a range, got {shown(given)}")
         known, entries = _fields_of(algo), settings_of_entries(algo)
         if known:
             _check_names(given, [*known, *OF_AGENTS])
@@ -59,7 +61,7 @@ class Space:
                 fixed[name] = value
         _check_agreement(fixed, entries)
         if not ranges and not choices:
-            raise ConfigError("tune: every setting is fixed; give a range (low, high) or a list of choices for one")
+            raise ConfigError("space: every setting is fixed; give a range (low, high) or a list of choices for one")
         settings = _settings_of(algo) if known else None
         whole = {
             name for name, r in ranges.items()
@@ -124,7 +126,7 @@ def from_words(settings: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 def _check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
-            raise ConfigError(f"tune: the agents have no setting {name!r}.{did_you_mean(name, known)}")
+            raise ConfigError(f"space: the agents have no setting {name!r}.{did_you_mean(name, known)}")
 
 
 def _check_agreement(fixed: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> None:
@@ -133,7 +135,7 @@ def _check_agreement(fixed: Mapping[str, Any], entries: Mapping[str, Mapping[str
         for name in own.keys() & fixed.keys():
             if own[name] is not fixed[name] and to_json(own[name]) != to_json(fixed[name]):
                 raise ConfigError(
-                    f"tune: {name} is {shown(fixed[name])} in the space and {shown(own[name])} in {where}: leave one "
+                    f"space: {name} is {shown(fixed[name])} in the space and {shown(own[name])} in {where}: leave one "
                     "of them out, or give a range (low, high)"
                 )
 
@@ -148,7 +150,7 @@ def _settings_of(algo: Any) -> type:
     kind = algo[0] if is_pair(algo) else algo
     kind = agent_class(kind) if isinstance(kind, str) and kind in ALGORITHMS else kind
     if not (isinstance(kind, type) and issubclass(kind, LearningAgent)):
-        raise ConfigError(f"tune: give an algorithm or a class of agents that learn, got {shown(algo)}")
+        raise ConfigError(f"name: give an algorithm or a class of agents that learn, got {shown(algo)}")
     settings: type = kind.algorithm_class.Settings
     return settings
 
@@ -166,5 +168,5 @@ def _range(pair: tuple[float, float], default: Range | None) -> Range:
 def _distinct(name: str, values: Sequence[Any]) -> list[Any]:
     chosen = {str(value): value for value in values}
     if len(chosen) < 2:
-        raise ConfigError(f"tune: {name} needs at least two different choices, got {shown(values)}")
+        raise ConfigError(f"space: {name} needs at least two different choices, got {shown(values)}")
     return list(chosen.values())

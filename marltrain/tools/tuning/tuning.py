@@ -160,23 +160,23 @@ def tune(
     )  # fmt: skip
     validate(asked, "tune")
     subject = Subject(
-        name, env, env_args, Plan.of("tune", resolve(env, env_args), steps, reward_metric, trainer),
-        Space.of(name, space or {}, per_row=population > 1), [child_seed(seed, "trials", i) for i in range(seeds)],
-        final,
+        name, env, env_args, Plan.of("tune", resolve(env, env_args), asked.steps, reward_metric, trainer),
+        Space.of(name, space or {}, per_row=asked.population > 1),
+        [child_seed(asked.seed, "trials", i) for i in range(asked.seeds)], asked.final,
     )  # fmt: skip
     _warn_of_unsaved(subject)
     with ExitStack() as stack:
-        if jobs > 1 and storage is None:
+        if asked.jobs > 1 and storage is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             storage = f"sqlite:///{folder}/study.db"
-        unpruned = steps // 5 if asked.warmup_steps is None else asked.warmup_steps
+        unpruned = asked.steps // 5 if asked.warmup_steps is None else asked.warmup_steps
         plan = StudyPlan(
-            study, storage, trials, seed, pruner, warmup_trials, unpruned,
-            int(subject.plan.settings["test_freq_steps"]), steps, _about(subject, asked, unpruned),
+            study, storage, asked.trials, asked.seed, pruner, asked.warmup_trials, unpruned,
+            int(subject.plan.settings["test_freq_steps"]), asked.steps, _about(subject, asked, unpruned),
         )  # fmt: skip
         made = Study(plan)
-        if jobs == 1:
-            run_trials(made, subject, population, _tell if progress else _nothing)
+        if asked.jobs == 1:
+            run_trials(made, subject, asked.population, _tell if progress else _nothing)
         else:
             _in_processes(plan, subject, asked, progress=progress)
         return _result(made, subject, asked)

@@ -121,12 +121,50 @@ def test_failed_trainings_have_the_worst_score():
         ({"rates": [1e-3, -1e-3]}, "candidate '-0.001': player 'player_0': .*learning_rate must be at least 0"),
         ({"rates": [1e-3, float("nan")]}, "candidate 'nan': player 'player_0': .*learning_rate is not a number"),
         ({"rate": [1e-3]}, "Did you mean 'rates'|no setting 'rate'"),
+        ({"rates": "0.1"}, "rates must be a list of numbers, got '0.1'"),
+        ({"rates": 0.1}, "rates must be a list of numbers, got 0.1"),
+        ({"rates": [0.1, "0.2"]}, "rates must be numbers, got '0.2'"),
+        ({"rates": [0.1, True]}, "rates must be numbers, got True"),
+        ({"rates": [0.0, -0.0]}, "0 is there more than once"),
+        ({"seeds": "12"}, "different seeds from 0 to 2.*, got '12'"),
+        ({"seeds": [0.5, 1]}, r"different seeds from 0 to 2.*, got \[0.5, 1\]"),
+        ({"seeds": [-1]}, r"different seeds from 0 to 2.*, got \[-1\]"),
+        ({"seeds": [2**63]}, r"different seeds from 0 to 2"),
+        ({"trainer": "x"}, "find: trainer must be a mapping from argument to value, got 'x'"),
+        ({"trainer": {"num_envs": 3}}, r"find: trainer: DecentralizedTrainer.*Did you mean 'num_train_envs'"),
+        ({"trainer": {"num_train_envs": 0}}, "find: trainer: DecentralizedTrainer: num_train_envs must be at least 1"),
+        ({"reward_metric": lambda: 1.0}, r"reward_metric is called as reward_metric\(rewards\)"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, match):
     given = {"rates": [1e-3, 1e-2], "steps": 20, "trainer": FEW, "env_args": SHORT, **arguments}
     with pytest.raises(ConfigError, match=match):
         mt.find_learning_rate("ppo", Identity, **given)
+
+
+@pytest.mark.parametrize(
+    ("find", "candidates", "told"),
+    [
+        (mt.find_optimizer, "adam", "find_optimizer: optimizers must be a list of names, or a mapping .*, got 'adam'"),
+        (mt.find_optimizer, 3, "find_optimizer: optimizers must be a list of names"),
+        (mt.find_optimizer, {"a": "adam", "b": "sgd"}, "candidate 'a' must be a mapping of settings, got 'adam'"),
+        (mt.find_optimizer, {1: {}, 2: {}}, "names must be text, got 1. Name candidates with a mapping"),
+        (mt.find_agent, "ppo", "find_agent: agents must be a list of names, or a mapping from names, got 'ppo'"),
+        (mt.find_agent, [("ppo", {}), "a2c"], r"find_agent: agents: names must be text, got \('ppo', {}\)"),
+    ],
+)
+def test_candidates_without_names_are_refused(find, candidates, told):
+    arguments = ("ppo", Identity, candidates) if find is mt.find_optimizer else (candidates, Identity)
+    with pytest.raises(ConfigError, match=told):
+        find(*arguments, steps=20, trainer=FEW, env_args=SHORT)
+
+
+def test_a_candidate_with_another_number_of_agents_is_refused():
+    """Before training, whichever candidate is the first."""
+    for names in (("two", "one"), ("one", "two")):
+        given = {name: ppo()[: 1 if name == "one" else 2] for name in names}
+        with pytest.raises(AgentError, match=r"candidate 'one': 1 agents, and 2 players \(player_0, player_1\)"):
+            mt.find_agent(given, Identity, steps=20, trainer=FEW, env_args=SHORT)
 
 
 def test_an_unknown_loss_is_refused_at_the_first_test_after_an_update(monkeypatch):

@@ -82,6 +82,10 @@ def test_the_first_gradient_step_after_a_copy_is_on_policy(monkeypatch, network)
     assert np.abs([kl for _, kl in measured]).max() < 1e-6
 
 
+def test_whole_numbers_may_be_floats():
+    assert trained(members=5.0, steps=48.0, every=8.0).table.to_csv() == trained().table.to_csv()
+
+
 def test_settings_of_a_pair_stay_in_all_members():
     """Only the entropy weight has a range; the pair's discount has a default range, and is 0.5 all the same."""
     own = {"gamma": 0.5, "clip": 0.3, "network": SMALL, "minibatches": 1, "epochs": 1, "learning_rate": 1e-3}
@@ -108,6 +112,12 @@ def test_wrong_arguments_are_refused():
         mt.population_based_training("ppo", Identity, {"epochs": [1, 2]}, env_args=SHORT)
     with pytest.raises(ConfigError, match="members must be at least 4"):
         mt.population_based_training("ppo", Identity, members=3, env_args=SHORT)
+    with pytest.raises(ConfigError, match="24 env steps between tests, of 24: no member would copy another"):
+        mt.population_based_training("ppo", Identity, steps=24, every=24, env_args=SHORT)
+    with pytest.raises(ConfigError, match="space must be a mapping from setting to a value or a range"):
+        mt.population_based_training("ppo", Identity, [("gamma", 0.5)], env_args=SHORT)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="population_based_training: trainer: DecentralizedTrainer: num_train_envs"):
+        mt.population_based_training("ppo", Identity, trainer={"num_train_envs": 0}, env_args=SHORT)
     with pytest.raises(ConfigError, match=r"every=8 and trainer=.'test_freq_steps': 12. are both env steps between"):
         mt.population_based_training("ppo", Identity, every=8, trainer={"test_freq_steps": 12}, env_args=SHORT)
     with pytest.raises(

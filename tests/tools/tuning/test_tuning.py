@@ -37,6 +37,7 @@ def rows(result):
 def test_equal_seeds_give_equal_trials_alone_and_in_a_population():
     alone, again, together = tune(trials=3), tune(trials=3), tune(trials=3, population=3, warmup_trials=3)
     assert rows(alone) == rows(again)
+    assert rows(alone) == rows(tune(trials=3.0, seeds=1.0, population=1.0, steps=24.0, jobs=1.0))
     assert together.table["learning_rate"].tolist() == alone.table["learning_rate"].tolist()  # drawn at random
     assert together.table["metric"].tolist() == pytest.approx(alone.table["metric"].tolist())
     assert rows(tune(trials=3, seed=1)) != rows(alone)
@@ -277,6 +278,7 @@ def test_pictures_of_a_study(tmp_path):
         ({"pruner": "best"}, "pruner must be one of median, hyperband, none"),
         ({"storage": "sqlite:////no/such/folder/a.db"}, "cannot be used"),
         ({"trials": 0}, "trials must be at least 1"),
+        ({"trainer": {"num_envs": 1}}, "tune: trainer: DecentralizedTrainer.*Did you mean 'num_train_envs'"),
         ({"trainer": {"test_freq_steps": None}}, "the metric needs tests"),
         ({"trainer": {"seed": 1}}, r"tune: trainer=\{'seed': 1\} cannot be given: give the tool's own seed"),
     ],
