@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from marltrain.envs.frame_stack import frames_of, remembers
-from marltrain.envs.layers import metadata_of
+from marltrain.envs.layers import metadata_of, outermost
 from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.python.global_state import flat_state, state_method
 from marltrain.envs.python.last import LastAdapter, has_own_last, unused_last
@@ -116,9 +116,11 @@ def _describe(
         players.append(PlayerSpec(player, observation_space, actions, layout, key=own, declared=whole))
     if not players:
         raise SpecError(f"{name}: possible_agents is empty: the environment needs a player")
+    players = with_masks(players, by_text(views), metadata_of(env))
+    _warn_of_unread_masks(env, name, players)
     return EnvSpec.of(
         name,
-        with_masks(players, by_text(views), metadata_of(env)),
+        players,
         state_shape=_state_shape(env, name) if with_state else None,
         turn_based=kind.takes_turns(env),
         reproducible=reproducible,
@@ -133,6 +135,16 @@ def _warn_of_unused_last(env: Any, name: str) -> None:
             f"environment {name!r}: {wrapper} has a last() of its own, which the wrapper around it does not call: "
             "PettingZoo's wrappers compute last() from observe() and the rewards. Its last() has no effect: make "
             f"{wrapper} the outermost wrapper"
+        )
+
+
+def _warn_of_unread_masks(env: Any, name: str, players: Sequence[PlayerSpec]) -> None:
+    """Warn if an environment has masks as those of sb3-contrib do, by a method, and no others."""
+    method = getattr(outermost(env, "action_masks"), "action_masks", None)
+    if callable(method) and not any(player.masked for player in players):
+        warn(
+            f"environment {name!r} has a method action_masks(), which is not called: every action counts as legal. "
+            "Give its value in the infos of reset and step, as info['action_mask']"
         )
 
 

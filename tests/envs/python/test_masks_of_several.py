@@ -5,6 +5,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.envs import probe
 from marltrain.errors import EnvError
 from tests.envs.python.test_masks import PLAIN, PROMISED, Scripted, legal_moves
 
@@ -31,6 +32,17 @@ def test_masks_of_equal_numbers_may_be_rows_and_those_of_bits_have_two_entries_e
     bits = {"infos": dict.fromkeys(range(4), rows), "action_space": spaces.MultiBinary(3)}
     assert legal_moves(bits, steps=2, action=[0, 1, 1]) == [[0, 2, 3, 5]] * 3
     assert mt.check_env(Scripted, bits).ok
+
+
+def test_a_method_that_gives_masks_to_other_libraries_is_told_of(recwarn):
+    class Method(Scripted):
+        def action_masks(self):
+            return np.ones(3, bool)
+
+    probe(Method, {"infos": {0: [1, 1, 1]}})
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"Method' has a method action_masks\(\), .*Give .* info\['action_mask'\]"):
+        probe(Method)
 
 
 @pytest.mark.parametrize(
