@@ -49,7 +49,7 @@ def unequal_rewards() -> str:
         'If they cooperate, give the trainer team_reward="mean" or "sum". Rivals are in teams of their own: '
         'make_agents(teams="prefix"), or teams={"name": [players]}, and the same teams as team_reward=',
         "If they cooperate, give --team-reward mean or --team-reward sum. Rivals are in teams of their own: "
-        'teams = "prefix" in the file of a run, or the tables [teams] and [team_reward]',
+        "--teams prefix, or --teams NAME=PLAYER,... for each team, and the same teams as --team-reward",
     )
 
 

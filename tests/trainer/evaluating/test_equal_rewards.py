@@ -156,7 +156,10 @@ def test_different_rewards_end_the_first_test(algo, backend):
 
 
 def test_on_the_command_line_the_remedy_is_an_option():
-    with on_command_line(), pytest.raises(AgentError, match="give --team-reward mean or --team-reward sum"):
+    with (
+        on_command_line(),
+        pytest.raises(AgentError, match=r"give --team-reward mean or --team-reward sum\..* --teams prefix"),
+    ):
         trainer(Crowd).train(made("vdn"), [1, 1, 1], plot=False)
 
 
