@@ -137,7 +137,9 @@ def population_based_training(
         )
         for m, own in enumerate(child_seed(asked.seed, "member", m) for m in range(asked.members))
     ]
-    if not fits_population(trainings[0].make()):
+    first = trainings[0].make()
+    population.check_changes(first)
+    if not fits_population(first):
         raise AgentError(
             "population_based_training: agents of a team, that learn from each other's rows, or with global states, "
             "have no copies"
@@ -182,6 +184,16 @@ class _Population:
         except MarlTrainError as error:
             drawn = ", ".join(f"{name}={value:.4g}" for name, value in settings.items())
             raise type(error)(f"population_based_training: member {member} ({drawn}): {error}") from error
+
+    def check_changes(self, agents: Sequence[Agent]) -> None:
+        """Raise ConfigError if a setting that is searched cannot change in training."""
+        for agent in agents:
+            if isinstance(agent, LearningAgent):
+                for name, value in self.settings[0].items():
+                    try:
+                        setattr(agent.hyper, name, value)
+                    except ConfigError as error:
+                        raise ConfigError(f"population_based_training: {name} cannot be searched: {error}") from error
 
     def after_test(self, going: Sequence[Training]) -> None:
         """Record a test; let the worst members copy the best ones, unless it is the last test."""

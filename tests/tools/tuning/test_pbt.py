@@ -110,6 +110,9 @@ def test_rows_take_weights_and_settings_and_keep_their_random_numbers():
 def test_wrong_arguments_are_refused():
     with pytest.raises(ConfigError, match="ranges of numbers that are not whole"):
         mt.population_based_training("ppo", Identity, {"epochs": [1, 2]}, env_args=SHORT)
+    with pytest.raises(ConfigError, match=r"update_per_step cannot be searched: .*'update_per_step' is structural"):
+        space = {"network": SMALL, "update_per_step": (0.1, 0.5)}
+        mt.population_based_training("dqn", Identity, space, env_args=SHORT)
     with pytest.raises(ConfigError, match="members must be at least 4"):
         mt.population_based_training("ppo", Identity, members=3, env_args=SHORT)
     with pytest.raises(ConfigError, match="24 env steps between tests, of 24: no member would copy another"):
