@@ -207,12 +207,17 @@ class ThirdParty:
     filmed: bool = True
 
 
+FEW_CARS = {"initial_vehicle_count": 2, "spawn_probability": 0.1, "simulation_frequency": 5}
+"""A crossing with few other cars, which has 50 env steps per second in place of 15."""
+
 ENVIRONMENTS = {
     "rware": ThirdParty(("rware",), registered("rware", "rware-tiny-2ag-v2", max_steps=100), filmed=False),
     "lbforaging": ThirdParty(
         ("lbforaging",), registered("lbforaging", "Foraging-8x8-2p-1f-v3", pure=False), filmed=False
     ),
-    "highway-env": ThirdParty(("highway_env",), registered("highway_env", "intersection-multi-agent-v2")),
+    "highway-env": ThirdParty(
+        ("highway_env",), registered("highway_env", "intersection-multi-agent-v2", config=FEW_CARS)
+    ),
     "multigrid": ThirdParty(("multigrid", "aenum"), multigrid),
     "MAMuJoCo": ThirdParty(("gymnasium_robotics", "mujoco"), ant),
     "Minigrid": ThirdParty(("minigrid",), minigrid),
