@@ -224,7 +224,7 @@ ENVIRONMENTS = {
     "MAgent2": ThirdParty(("magent2",), battle),
     "OpenSpiel": ThirdParty(("shimmy", "pyspiel"), leduc, filmed=False),
     "SuperSuit": ThirdParty(("supersuit", "mpe2"), supersuit),
-    "Atari, two players": ThirdParty(("multi_agent_ale_py", "ale_py", "supersuit"), pong_of_two),
+    "Atari, two players": ThirdParty(("multi_agent_ale_py", "ale_py", "supersuit", "tinyscaler"), pong_of_two),
     "Atari": ThirdParty(("ale_py", "cv2"), pong),
     "VMAS": ThirdParty(("vmas", "gym"), balance, filmed=False),
 }
