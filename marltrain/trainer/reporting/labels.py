@@ -24,7 +24,9 @@ def label(name: object, longest: int = LONGEST_LABEL, *, inches: float | None = 
     """
     text = in_line(name)
     text = _shortened(text, longest)
-    if inches is not None and width_of(text, size) > inches:
+    if (
+        inches is not None and len(text) * size / POINTS > inches and width_of(text, size) > inches
+    ):  # no letter is wider
         low, high = 1, len(text)  # most letters that fit; one letter is drawn in any case
         while low < high:
             middle = (low + high + 1) // 2

@@ -29,6 +29,8 @@ PAD = 6.0
 """Points between a legend and the labels of the horizontal axis."""
 NEAR = 0.004
 """Fraction of the axes by which lines may differ that are seen as one: a pixel of a picture of usual size."""
+COMPARED = 200
+"""Maximum number of lines that are compared with each other, since their pairs take time."""
 OVERLAP = 0.9
 """Fraction of the range of each line in which lines must be equal that are seen as one."""
 DASH = 5.0
@@ -145,7 +147,7 @@ def _lying(ax: Axes) -> list[list[Line2D]]:
     if len(lines) < 2:
         return []
     ax.autoscale_view()
-    return [[lines[i] for i in group] for group in coincident([_points(ax, line) for line in lines])]
+    return [[lines[i] for i in group] for group in coincident([_points(ax, line) for line in lines[:COMPARED]])]
 
 
 def coincident(curves: Sequence[Array]) -> list[list[int]]:
