@@ -12,6 +12,8 @@ LONGEST_LABEL = 60
 """Maximum number of letters of a name in a picture."""
 SIZE = 9.0
 """Size of the letters of tick labels and legends, in points."""
+WIDEST = 1.3
+"""Width that no letter exceeds, in sizes: short texts need not be measured."""
 POINTS = 72.0
 """Points of an inch."""
 
@@ -24,13 +26,11 @@ def label(name: object, longest: int = LONGEST_LABEL, *, inches: float | None = 
     """
     text = in_line(name)
     text = _shortened(text, longest)
-    if (
-        inches is not None and len(text) * size / POINTS > inches and width_of(text, size) > inches
-    ):  # no letter is wider
+    if inches is not None and not _fits(text, inches, size):
         low, high = 1, len(text)  # most letters that fit; one letter is drawn in any case
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if width_of(_shortened(text, middle), size) <= inches else (low, middle - 1)
+            low, high = (middle, high) if _fits(_shortened(text, middle), inches, size) else (low, middle - 1)
         text = _shortened(text, low)
     text = text if text.strip() else repr(text)
     return f"{' ' if text.startswith('_') else ''}{text}".replace("$", r"\$")
@@ -66,6 +66,10 @@ def width_of(text: str, size: float = SIZE) -> float:
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
     return float(width) / POINTS
+
+
+def _fits(text: str, inches: float, size: float) -> bool:
+    return len(text) * WIDEST * size / POINTS <= inches or width_of(text, size) <= inches
 
 
 def _shortened(text: str, longest: int) -> str:
