@@ -162,7 +162,8 @@ class Step:
     A finished environment restarts at once: `reward, terminated, truncated, final_*, ended` belong to the episode of
     the last actions, and `obs, legal, turn, alive, state` to the episode that runs now.
 
-    obs, legal: per group [P, E, *O] and [P, E, A] bool or None: observations and legal actions; valid where `turn`.
+    obs, legal: per group [P, E, *O] and [P, E, A] bool or None: observations and legal actions (see `marltrain.legal`);
+      valid where `turn`.
     turn, alive: per group [P, E] bool: whether the player must act now; whether it takes part in the episode.
     reward: [P, E] float32, all players in spec order: rewards since the previous Step, after any player's move.
     terminated, truncated: [P, E] bool, all players: true in one Step only, when the player's part of the episode ends.
