@@ -40,8 +40,8 @@ class RunFolder:
     """A folder that is locked for one run, until `release` or any end of the process.
 
     path: the folder, absolute.
-    own: names of the run's files, beside those that any run makes: `release` gives the folder back, if it was empty
-        before and holds nothing else. None: the folder stays.
+    own: names of the run's files, beside those that any run makes: `release` gives the folder back, if it holds
+        nothing else. None: the folder stays.
     given_back: whether `release` has given the folder back.
     """
 
@@ -59,7 +59,6 @@ class RunFolder:
         self._told = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
         os.ftruncate(self._file, 0)
         os.write(self._file, self._told.encode())
-        self._was_empty = made or self._is_empty()
         _HELD.add(self)
 
     def whole(self) -> Path:
@@ -86,15 +85,9 @@ class RunFolder:
 
     def _give_back(self) -> None:
         """Remove the run's files, if they are all that is in a folder to give back."""
-        if self.own is not None and self._was_empty:
+        if self.own is not None:
             with suppress(OSError):  # files remain, and so does the folder
                 self.given_back = emptied(self.path, self.own, but=LOCK)
-
-    def _is_empty(self) -> bool:
-        """Return whether the folder holds the lock file alone."""
-        with suppress(OSError):  # a folder that cannot be listed
-            return [found.name for found in self.path.iterdir()] == [LOCK]
-        return False
 
     def _forget(self) -> None:
         """Close the lock file; the lock ends when the last copy of the descriptor is closed."""
