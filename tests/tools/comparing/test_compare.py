@@ -191,6 +191,6 @@ def test_command(tmp_path, capsys, monkeypatch):
 
 
 def test_missing_rliable_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "rliable", None)
-    with pytest.raises(mt.ConfigError, match=r"pip install 'marltrain\[compare\]'"):
+    monkeypatch.setitem(__import__("sys").modules, "rliable.library", None)
+    with pytest.raises(mt.ConfigError, match=r'pip install "marltrain\[compare\]"'):
         mt.compare([write(tmp_path)])
