@@ -11,6 +11,8 @@ import gymnasium
 
 from marltrain.envs.native.catalogue import GAMES, ORIGINALS, find
 from marltrain.envs.registry import Source, accepted_arguments, resolve
+from marltrain.errors import ConfigError
+from marltrain.remedies import written
 
 _FORAGING = re.compile(r"gymnasium/(?:lbforaging:)?(Foraging-\d.*-v3)")
 """Names of lbforaging's environments with lists as observations; their arguments are registered with them."""
@@ -22,7 +24,16 @@ def with_pictures(source: Source) -> Source:
     A native game without such an original is unchanged, too. Raises ConfigError if the original is not installed.
     """
     name = _shipped(source)
-    return resolve(ORIGINALS[name], source.arguments) if name in ORIGINALS else source
+    if name not in ORIGINALS:
+        return source
+    try:
+        return resolve(ORIGINALS[name], source.arguments)
+    except ConfigError as error:
+        text = written("text=True", "--text")
+        raise ConfigError(
+            f"{source.name} draws no pictures, and its original, which does, cannot be shown: {error} Without it, "
+            f"{text} shows the actions and rewards"
+        ) from error
 
 
 def with_text(source: Source) -> Source:

@@ -83,7 +83,7 @@ def test_a_missing_original_is_named_with_its_remedy(monkeypatch):
     from marltrain.envs import registry
 
     monkeypatch.setattr(registry, "is_installed", lambda module: module != "mpe2")
-    with pytest.raises(ConfigError, match="mpe2/simple_v3' needs mpe2, which is not installed: pip install"):
+    with pytest.raises(ConfigError, match=r"mpe2/simple_v3' needs mpe2, which is not installed.*Without it, text=True"):
         with_pictures(resolve("marltrain/simple_v3"))
 
 
