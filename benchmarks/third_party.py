@@ -40,13 +40,6 @@ def registered(module: str, name: str, **arguments: Any) -> Callable[[], Any]:
     return build
 
 
-def multigrid() -> Any:
-    """Return a grid with two players."""
-    from multigrid.wrappers import ImgObsWrapper
-
-    return ImgObsWrapper(gymnasium.make("MultiGrid-Empty-5x5-v0", agents=2, disable_env_checker=True))
-
-
 def minigrid() -> Any:
     """Return a grid of Minigrid, observed as a picture of codes."""
     import minigrid.wrappers
@@ -112,7 +105,7 @@ ENVIRONMENTS: dict[str, Callable[[], Any]] = {
     "rware-tiny-2ag-v2": registered("rware", "rware-tiny-2ag-v2"),
     "Foraging-8x8-2p-1f-v3": registered("lbforaging", "Foraging-8x8-2p-1f-v3"),
     "intersection-multi-agent-v2": registered("highway_env", "intersection-multi-agent-v2"),
-    "MultiGrid-Empty-5x5-v0": multigrid,
+    "MultiGrid-Empty-5x5-v0": registered("multigrid.envs", "MultiGrid-Empty-5x5-v0", agents=2),
     "MAMuJoCo Ant 2x4": ant,
     "MiniGrid-Empty-5x5-v0": minigrid,
     "MAgent2 battle_v4": battle,

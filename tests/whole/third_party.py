@@ -125,11 +125,11 @@ def minigrid(render_mode: str | None = None) -> Any:
 
 
 def multigrid(render_mode: str | None = None) -> Any:
-    """Return a grid with two players, of which each sees its direction and a picture of codes."""
-    from multigrid.wrappers import ImgObsWrapper
+    """Return a grid with two players, which see their direction, a mission, and a picture of codes."""
+    import multigrid.envs  # noqa: F401  registers them
 
     env = gymnasium.make("MultiGrid-Empty-5x5-v0", agents=2, render_mode=render_mode, disable_env_checker=True)
-    return CountsOne(ImgObsWrapper(env))
+    return CountsOne(env)
 
 
 def ant(render_mode: str | None = None) -> Any:
