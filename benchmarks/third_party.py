@@ -105,7 +105,6 @@ ENVIRONMENTS: dict[str, Callable[[], Any]] = {
     "rware-tiny-2ag-v2": registered("rware", "rware-tiny-2ag-v2"),
     "Foraging-8x8-2p-1f-v3": registered("lbforaging", "Foraging-8x8-2p-1f-v3"),
     "intersection-multi-agent-v2": registered("highway_env", "intersection-multi-agent-v2"),
-    "MultiGrid-Empty-5x5-v0": registered("multigrid.envs", "MultiGrid-Empty-5x5-v0", agents=2),
     "MAMuJoCo Ant 2x4": ant,
     "MiniGrid-Empty-5x5-v0": minigrid,
     "MAgent2 battle_v4": battle,

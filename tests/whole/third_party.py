@@ -124,12 +124,26 @@ def minigrid(render_mode: str | None = None) -> Any:
     return CountsOne(minigrid.wrappers.ImgObsWrapper(env))
 
 
+class Pictures(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Shows each player its picture of codes only: MultiGrid's missions are not in their space."""
+
+    def __init__(self, env: Any) -> None:
+        """Keep the spaces of the pictures."""
+        super().__init__(env)
+        pictures = {player: space["image"] for player, space in env.observation_space.items()}
+        self.observation_space = gymnasium.spaces.Dict(pictures)
+
+    def observation(self, observation: Any) -> Any:
+        """Return the pictures."""
+        return {player: seen["image"] for player, seen in observation.items()}
+
+
 def multigrid(render_mode: str | None = None) -> Any:
-    """Return a grid with two players, which see their direction, a mission, and a picture of codes."""
+    """Return a grid with two players, which see a picture of codes."""
     import multigrid.envs  # noqa: F401  registers them
 
     env = gymnasium.make("MultiGrid-Empty-5x5-v0", agents=2, render_mode=render_mode, disable_env_checker=True)
-    return CountsOne(env)
+    return CountsOne(Pictures(env))
 
 
 def ant(render_mode: str | None = None) -> Any:
