@@ -17,7 +17,7 @@ from pathlib import Path
 
 from marltrain.extras import EXTRAS
 from tests.house.packaging.archives import build
-from tests.house.packaging.environment import Environment, FailedError, environment
+from tests.house.packaging.environment import Environment, FailedError, environment, measured
 from tests.house.repository import ROOT
 
 LEFT_OUT = {"learn"}
@@ -43,7 +43,7 @@ def lower_bounds(tried: Environment, extras: list[str]) -> Path:
     """Return a file with the lowest versions that pyproject.toml allows, and the newest of their own dependencies."""
     tried.install("uv")
     made, words = tried.work / "oldest.txt", [word for name in extras for word in ("--extra", name)]
-    version = tried.run_python("import platform; print(platform.python_version())")[1].strip()
+    version = tried.run_python("import platform; print(platform.python_version())").strip()
     tried.run(
         "uv", "pip", "compile", "--quiet", "--resolution", "lowest-direct", "--python-version", version,
         *words, ROOT / "pyproject.toml", "--output-file", made,
@@ -65,13 +65,14 @@ def main() -> None:
             with environment(Path(name) / "tried", args.python) as tried:
                 bounds = ("-c", lower_bounds(tried, extras)) if args.versions == "oldest" else ("--upgrade",)
                 listed = f"{wheel}[{','.join(extras)}]"
-                seconds = tried.install("--no-compile", "--no-cache-dir", *bounds, listed)
+                with measured("install with all extras"):
+                    tried.install("--no-compile", "--no-cache-dir", *bounds, listed)
                 found = tried.packages()
-                print(tried.run("python", "--version")[1].strip(), end=", ")
+                print(tried.run("python", "--version").strip(), end=", ")
                 print(*(f"{name} {found[name]}" for name in direct_names(extras)), sep=", ")
-                print(f"installed in {seconds:.0f} s, {tried.megabytes():,.0f} MB", flush=True)
-                seconds, result = tried.run_tests(*AGED, *words)
-                print(f"{result} (with the start of pytest {seconds:.0f} s)")
+                print(f"{tried.megabytes():,.0f} MB", flush=True)
+                with measured("the short tier of the tests"):
+                    print(tried.run_tests(*AGED, *words))
         except FailedError as error:
             sys.exit(str(error))
 

@@ -49,35 +49,35 @@ class Environment:
         """Return the folder in which its commands run."""
         return self.folder / "work"
 
-    def install(self, *words: str | Path) -> float:
-        """Run `pip install` with these arguments; return its seconds."""
+    def install(self, *words: str | Path) -> None:
+        """Run `pip install` with these arguments."""
         quiet = ("--quiet", "--disable-pip-version-check")
-        return self._timed([self.python, "-m", "pip", "install", *quiet, *words], self._outside())[0]
+        self._run([self.python, "-m", "pip", "install", *quiet, *words], self._outside())
 
-    def run(self, *words: str | Path, **variables: str) -> tuple[float, str]:
-        """Run a command of the environment in its folder; return its seconds and its output.
+    def run(self, *words: str | Path, **variables: str) -> str:
+        """Run a command of the environment in its folder; return its output.
 
         Raises FailedError with the output if it fails.
         """
         home = {"HOME": str(self.folder / "home"), "XDG_CACHE_HOME": str(self.folder / "cache")}
         path = os.pathsep.join([str(self.python.parent), os.environ["PATH"]])
-        return self._timed(words, {**self._outside(), **home, **self.variables, "PATH": path, **variables})
+        return self._run(words, {**self._outside(), **home, **self.variables, "PATH": path, **variables})
 
-    def run_python(self, code: str) -> tuple[float, str]:
+    def run_python(self, code: str) -> str:
         """Run Python code; see `run`."""
         return self.run("python", "-c", code)
 
-    def run_tests(self, *words: str) -> tuple[float, str]:
-        """Run the short tier with the tests of the repository, copied; return its seconds and the last line."""
+    def run_tests(self, *words: str) -> str:
+        """Run the short tier with the tests of the repository, copied; return the last line of pytest."""
         shutil.copytree(ROOT / "tests", self.work / "tests", ignore=shutil.ignore_patterns("__pycache__", "house"))
         shutil.copy(ROOT / "pyproject.toml", self.work)  # pytest's settings
         pytest = ("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider")
-        seconds, said = self.run(*pytest, *words, *SHORT, OMP_NUM_THREADS="1", TF_CPP_MIN_LOG_LEVEL="3")
-        return seconds, said.strip().splitlines()[-1]
+        said = self.run(*pytest, *words, *SHORT, OMP_NUM_THREADS="1", TF_CPP_MIN_LOG_LEVEL="3")
+        return said.strip().splitlines()[-1]
 
     def packages(self) -> dict[str, str]:
         """Return the version of each installed package, by its name in lower case with hyphens."""
-        found: dict[str, str] = json.loads(self.run_python(LISTING)[1])
+        found: dict[str, str] = json.loads(self.run_python(LISTING))
         return found
 
     def megabytes(self) -> float:
@@ -89,15 +89,24 @@ class Environment:
     def _outside(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if name not in HIDDEN}
 
-    def _timed(self, words: Sequence[str | Path], variables: Mapping[str, str]) -> tuple[float, str]:
-        started = time.perf_counter()
+    def _run(self, words: Sequence[str | Path], variables: Mapping[str, str]) -> str:
         done = subprocess.run(
             list(map(str, words)), cwd=self.work, env=dict(variables), text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         if done.returncode:
             raise FailedError(f"{' '.join(map(str, words))}\nended with {done.returncode}:\n{done.stdout}")
-        return time.perf_counter() - started, done.stdout
+        return done.stdout
+
+
+@contextmanager
+def measured(name: str) -> Iterator[None]:
+    """Print the seconds of what is done inside, and the processor seconds of its child processes."""
+    started, before = time.perf_counter(), os.times()
+    yield
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    print(f"{time.perf_counter() - started:8.1f} s {used:8.1f} s   {name}", flush=True)
 
 
 @contextmanager

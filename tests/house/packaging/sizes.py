@@ -30,7 +30,7 @@ def import_seconds(tried: Environment, code: str) -> float:
     """Return the quickest time of the imports that some code makes, from the report of `-X importtime`."""
     found = []
     for _ in range(TIMES + 1):  # the first one compiles the modules
-        said = tried.run("python", "-X", "importtime", "-c", f"import sys; print('begin', file=sys.stderr); {code}")[1]
+        said = tried.run("python", "-X", "importtime", "-c", f"import sys; print('begin', file=sys.stderr); {code}")
         lines = [line.split("|") for line in said.partition("begin\n")[2].splitlines() if line.count("|") == 2]
         found.append(sum(int(line[0].split(":")[1]) for line in lines) / 1e6)
     return min(found)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.house.packaging.archives import build, keep
-from tests.house.packaging.environment import CONSTRAINTS, Environment, FailedError, environment
+from tests.house.packaging.environment import CONSTRAINTS, Environment, FailedError, environment, measured
 from tests.house.repository import ROOT
 
 IMPORT = """
@@ -36,59 +36,49 @@ assert len(agents) == 2 and 0 <= agents[0].act(board) < 7
 assert mt.tuned("ppo", "gymnasium/CartPole-v1")["agents"]
 assert Image.open("cold.gif").n_frames >= 8, "a game of connect four has at least seven moves"
 """
-COLD_LIMIT, WARM_LIMIT = 120.0, 30.0
-"""Seconds from the end of the installation to the first film, and to another one."""
 
 
-def first_film(tried: Environment, name: str) -> float:
-    """Train and film as the README says; return the seconds of both."""
-    seconds = tried.run("marltrain", "train", *TRAIN, "--run-dir", f"runs/{name}")[0]
-    return seconds + tried.run("marltrain", "play", f"runs/{name}", *FILM, "--out", f"{name}.gif")[0]
+def first_film(tried: Environment, name: str) -> None:
+    """Train and film as the README says."""
+    tried.run("marltrain", "train", *TRAIN, "--run-dir", f"runs/{name}")
+    tried.run("marltrain", "play", f"runs/{name}", *FILM, "--out", f"{name}.gif")
 
 
-def own_game(tried: Environment) -> float:
-    """Run the README's script with its own game, shortened; return the seconds."""
+def own_game(tried: Environment) -> None:
+    """Run the README's script with its own game, shortened."""
     script = (ROOT / "examples" / "first_run.py").read_text(encoding="utf-8")
     short = script.replace("episodes_per_train=2000", "episodes_per_train=200").replace("test_freq=400", "test_freq=40")
     assert short.count("200,") == 1 and "test_freq=40," in short, "examples/first_run.py has other numbers"
     (tried.work / "first_run.py").write_text(short, encoding="utf-8")
     (tried.work / "own_game.py").write_bytes((ROOT / "examples" / "own_game.py").read_bytes())
-    return tried.run("python", "first_run.py")[0]
+    tried.run("python", "first_run.py")
 
 
-STEPS: Mapping[str, Callable[[Environment], float]] = {
+STEPS: Mapping[str, Callable[[Environment], object]] = {
     "cold: train connect four, film it": lambda tried: first_film(tried, "cold"),
     "warm: the same again": lambda tried: first_film(tried, "warm"),
-    "marltrain doctor": lambda tried: tried.run("marltrain", "doctor")[0],
-    "import": lambda tried: tried.run_python(IMPORT)[0],
+    "marltrain doctor": lambda tried: tried.run("marltrain", "doctor"),
+    "import": lambda tried: tried.run_python(IMPORT),
     "train an own PettingZoo game by a script": own_game,
-    "load, act, look at the film": lambda tried: tried.run_python(LOAD)[0],
+    "load, act, look at the film": lambda tried: tried.run_python(LOAD),
 }
-"""What is tried, in this order; each returns its seconds, or raises FailedError."""
+"""What is tried, in this order; a step that fails raises FailedError."""
 
 
 def try_out(archive: Path, python: str, place: Path, *, tests: bool) -> None:
     """Install an archive into an environment, try it, and print the seconds of each step."""
     with environment(place, python) as tried:
-        print(archive.name, flush=True)
-        show(tried.install("-c", CONSTRAINTS, archive), "install with its dependencies")
-        print(f"{tried.megabytes():9,.0f} MB  in {len(tried.packages())} packages", flush=True)
-        taken = {}
+        print(f"{archive.name}\n   seconds processor", flush=True)
+        with measured("install with its dependencies"):
+            tried.install("-c", CONSTRAINTS, archive)
+        print(f"{'':24}{len(tried.packages())} packages, {tried.megabytes():,.0f} MB", flush=True)
         for name, step in STEPS.items():
-            taken[name] = step(tried)
-            show(taken[name], name)
-        for limit, name in zip((COLD_LIMIT, WARM_LIMIT), taken, strict=False):
-            if taken[name] > limit:
-                raise FailedError(f"{name}: {taken[name]:.0f} s, more than {limit:.0f} s")
+            with measured(name):
+                step(tried)
         if tests:
             tried.install("-c", CONSTRAINTS, f"{archive}[test]")
-            seconds, result = tried.run_tests()
-            show(seconds, f"short tier of the tests: {result}")
-
-
-def show(seconds: float, name: str) -> None:
-    """Print a line of the report."""
-    print(f"{seconds:9.1f} s   {name}", flush=True)
+            with measured("the short tier of the tests"):
+                print(f"{'':24}{tried.run_tests()}")
 
 
 def main() -> None:
