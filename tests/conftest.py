@@ -3,6 +3,8 @@
 import os
 import signal
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,9 @@ if not os.environ.get(ON_A_GPU):  # `make gpu-test` sets it
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 ROOT = Path(__file__).parents[1]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+if find_spec("triton"):  # TensorFlow 2.21 and then Triton 3.8 in one process end it by a segmentation fault
+    import_module("triton")
 
 import pytest  # noqa: E402
 

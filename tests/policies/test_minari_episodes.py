@@ -108,7 +108,7 @@ def test_unknown_dataset_names_the_local_ones(dataset):
 
 def test_without_minari_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(ConfigError, match=r"pip install 'marltrain\[minari\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "marltrain\[minari\]"'):
         Demonstrations.from_minari("toy/line-v0")
 
 

@@ -169,7 +169,7 @@ def test_names_that_mlflow_refuses_are_changed_and_equal_ones_refused(mlflow):
 @pytest.mark.parametrize(("kind", "package"), [(mt.WandbLogger, "wandb"), (mt.MLflowLogger, "mlflow")])
 def test_a_missing_package_names_its_extra(kind, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(mt.ConfigError, match=rf"needs {package}, .* pip install 'marltrain\[{package}\]'"):
+    with pytest.raises(mt.ConfigError, match=rf'needs {package}, .* pip install "marltrain\[{package}\]"'):
         kind()
 
 
