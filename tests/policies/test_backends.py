@@ -222,3 +222,14 @@ def test_each_knows_its_own_models():
     for makes in (keras.Sequential, torch.nn.Linear, lambda: None):  # called for a model of each agent
         assert TENSORFLOW.is_module(makes) and TORCH.is_module(makes)
     assert not TENSORFLOW.is_module(3) and not TORCH.is_module(MLP())
+
+
+def test_triton_is_loaded_before_tensorflow(monkeypatch, tmp_path):
+    """TensorFlow 2.21 and then Triton 3.8, of PyTorch, end the process by a segmentation fault."""
+    (tmp_path / "triton.py").write_text("")
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    make_backend("torch")
+    assert "triton" not in sys.modules
+    make_backend("tensorflow")
+    assert sys.modules.pop("triton").__file__ == str(tmp_path / "triton.py")

@@ -48,6 +48,8 @@ def first_gpu(name: str) -> str | None:
 def _module(name: str) -> Any:
     """Return the module of a backend; raises ConfigError if its framework cannot be imported."""
     try:
+        if name == "tensorflow" and is_installed("triton"):  # TensorFlow 2.21, then Triton 3.8: a segmentation fault
+            import_module("triton")
         return import_module(f"marltrain.policies.backends.{name}")
     except (ImportError, OSError) as error:  # OSError: a library of the system is missing
         raise ConfigError(
