@@ -117,7 +117,7 @@ def test_invalid_numbers_of_test_episodes(episodes):
     assert len(made.test(mt.make_agents("random", Identity, seed=0), cast(Any, np.int64(3))).lengths) == 3
 
 
-@pytest.mark.parametrize("agents", [None, mt.RandomAgent(), {"player_0": mt.RandomAgent()}])
+@pytest.mark.parametrize("agents", [None, mt.RandomAgent(), {mt.RandomAgent()}])
 def test_agents_must_be_a_list(agents):
     with pytest.raises(mt.AgentError, match="agents must be a list with one agent per player, got"):
         mt.DecentralizedTrainer(Identity, progress=False).train(agents, [1, 1])
