@@ -74,6 +74,7 @@ def load(
     """Return the agents that `save` wrote: a list with one per seat, or the mapping that was saved.
 
     Seats with the same agent get the same object.
+
     path: the folder of `save`, or of a run: then its best agents, or the last if no test was played, as the log says.
     supply: custom agent classes and models, by class name, by network ({"actor": ..., "critic": ...}), or by player or
         seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
