@@ -50,7 +50,7 @@ def test_other_processes_find_the_environment_of_a_run(package, tmp_path):
         "--num-train-envs", "2", "--episodes-per-test", "2", "--num-test-envs", "1", "--run-dir", folder,
         "--no-progress",
     )  # fmt: skip
-    proposed = re.search(r"marltrain test (.*?), marltrain play (.*?), ", said)
+    proposed = re.search(r"^ *marltrain test (.*)$", said, flags=re.MULTILINE)
     assert proposed is not None and proposed[1] == f"{folder} --env {name}", said
     assert "return" in run(package, "test", *proposed[1].split(), "--episodes", "2")
     assert mt.load(f"{folder}/last")

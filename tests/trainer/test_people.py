@@ -2,6 +2,8 @@
 window."""
 
 import itertools
+import os
+import subprocess
 import sys
 from typing import Any
 
@@ -223,8 +225,17 @@ def test_a_window_without_a_display_is_an_error_at_once(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match="human: a person plays by keys in a window, and there is no display"):
         play(BOARD, [RandomAgent(), RandomAgent()], human="player_1")
-    with pytest.raises(ConfigError, match="play: the window is on no display"):
-        play("marltrain/CartPole-v1", [RandomAgent()])
+
+
+def test_agents_alone_need_a_display_too(tmp_path):
+    """In a process of its own, in which pygame has not used another driver before."""
+    code = "import marltrain as mt; mt.play('marltrain/CartPole-v1', [mt.RandomAgent()])"
+    hidden = ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY")
+    variables = {name: value for name, value in os.environ.items() if name not in hidden}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=variables, check=False
+    )
+    assert done.returncode == 1 and "ConfigError: play: the window is on no display" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

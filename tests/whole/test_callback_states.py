@@ -39,7 +39,7 @@ PACKAGE = Path(mt.__file__).parent
 STEPS, AT = 210, 120
 """Env steps of a run, and of the checkpoint from which it is resumed."""
 WITHOUT_CHECKPOINTS = {
-    "_Recorder": "records the trainings of find, tune and PBT, whose trainers have no folder and take no Checkpoint",
+    "Recorder": "records the trainings of find, tune and PBT: test_find_resumed.py and test_pbt_resumed.py resume it",
 }
 BUDGETS = Budgets(episodes=None, env_steps=STEPS, updates=None)
 

@@ -68,11 +68,14 @@ def _tensorflow(tf: Any) -> dict[str, Any]:
 
 
 def _numba(numba: Any) -> dict[str, Any]:
-    """Return Numba's threads and, from LLVM, the processor and its features."""
+    """Return Numba's threads and, from LLVM, the processor and its features.
+
+    The threads are read from its configuration: `numba.get_num_threads` starts them, and sets those of torch, too.
+    """
     binding = importlib.import_module("llvmlite.binding")
     features = binding.get_host_cpu_features()
     return {
-        "threads": numba.get_num_threads(), "processor": binding.get_host_cpu_name(),
+        "threads": numba.config.NUMBA_NUM_THREADS, "processor": binding.get_host_cpu_name(),
         "features": sorted(name for name, there in features.items() if there),
         "vector": importlib.import_module("marltrain.policies.compiled.gemm").WIDEST,
     }  # fmt: skip

@@ -19,11 +19,13 @@ def test_a_native_game_is_trained(tmp_path):
 
 
 def test_versions_and_threads():
+    before = torch.get_num_threads()
     found = answers.imported("torch")
     assert (found["version"], found["threads"]) == (torch.__version__, torch.get_num_threads())
     assert (found["gpus"], found["cuda"]) == ([], torch.version.cuda)  # tests see no GPU
     found = answers.imported("numba")
-    assert (found["version"], found["threads"]) == (numba.__version__, numba.get_num_threads())
+    assert (found["version"], found["threads"]) == (numba.__version__, numba.config.NUMBA_NUM_THREADS)
+    assert torch.get_num_threads() == before  # numba.get_num_threads() would change it
     assert found["vector"] == gemm.WIDEST == (16 if "avx512f" in found["features"] else 8)
 
 
