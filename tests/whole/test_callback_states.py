@@ -119,7 +119,7 @@ OF_THIS_PROCESS = {
             "_view": "compared by its state", "_restored": "the actor of this process lacks the view"},
     "Means": {"_found": "the sums by other keys", "_rows": "the same"},
     "ScalarLogger": {"_updates": "begin of the rate"},
-    "TensorBoard": {"_file": "each process has its own"},
+    "TensorBoard": {"_file": "each process has its own", "path": "of that file"},
     "ScalarFile": {"_place": "in the folder of the run"},
     "RunLogger": {"_begun": "of the service's run in this process", "_folder": "of the run"},
     "MLflowLogger": {"_held": "what the service holds, asked at the begin", "_client": "of this process"},
