@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import stat
 import time
 import weakref
 from contextlib import suppress
@@ -214,11 +215,17 @@ def _make(path: Path) -> bool:
     try:
         path.mkdir(parents=True)
     except FileExistsError:
-        if path.is_dir():
-            return False
-        if not os.path.lexists(path):  # another run has just given it back
-            return _make(path)
-        raise ConfigError(f"run_dir {str(path)!r} is a file: give a folder, or one to make") from None
+        try:
+            is_folder = stat.S_ISDIR(
+                path.stat().st_mode
+            )  # one look: another run may give it back, or make it, meanwhile
+        except FileNotFoundError:
+            if not path.is_symlink():
+                return _make(path)
+            is_folder = False
+        if not is_folder:
+            raise ConfigError(f"run_dir {str(path)!r} is a file: give a folder, or one to make") from None
+        return False
     except OSError as error:
         raise ConfigError(f"run_dir {str(path)!r} cannot be made: {error.strerror}") from error
     return True
