@@ -1,4 +1,4 @@
-"""The folder of machine code on disk, and its files: a checksum, one owner, and nobody else who may write.
+"""The folder of machine code on disk, and its files: each has a checksum and one owner, who alone may write.
 
 This module needs no Numba, so that the state of the folder can be told where Numba cannot be imported.
 """
@@ -55,7 +55,7 @@ def read_checked(path: Path) -> bytes | None:
 
 
 def _check_owner(status: os.stat_result) -> None:
-    """Raise UnusableError unless the file is a regular one of this user, which nobody else may write."""
+    """Raise UnusableError unless the file is a regular one of this user, which no other user may write."""
     if not stat.S_ISREG(status.st_mode):
         raise UnusableError("a file of machine code is expected there")
     if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):

@@ -74,7 +74,7 @@ class Window:
 
 
 def _invisible_window() -> bool:
-    """Return whether there is a window of pygame that nobody can see."""
+    """Return whether pygame's window is on no display."""
     pygame = sys.modules.get("pygame")
     if pygame is None or not pygame.display.get_init():
         return False

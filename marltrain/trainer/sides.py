@@ -26,7 +26,7 @@ def sides_of(
     side_of: dict[str, str] = {}
     if isinstance(team_reward, Mapping):
         for team, named in team_reward.items():
-            if not isinstance(named, Sequence):  # a config.json may come from somebody else
+            if not isinstance(named, Sequence):  # a config.json is not trusted
                 continue
             side_of |= {players[i]: str(team) for i in members([str(each) for each in named], players)}
     elif teams is not None and len(set(teams.values())) > 1:

@@ -127,7 +127,7 @@ class ParallelAdapter(Adapter):
         if self._waiting and len(self._waiting) == len(self._alive):
             names = ", ".join(repr(self.spec.names[p]) for p in self._alive)
             raise EnvError(
-                f"the action_mask of every living player ({names}) allows no action, so that nobody can act: allow an "
+                f"the action_mask of every living player ({names}) allows no action: allow an "
                 "action of one player at least, or end the episode"
             )
 

@@ -48,7 +48,7 @@ def _of_file(path: Path) -> tuple[Fact, list[Finding]]:
     if os.name == "posix" and rights & 0o077:
         cause = f"{path} has mode {rights:o}: others may read it, and run code in your clusters"
         findings.append(Finding(EXTRA, "Ray's token", cause, f"delete the file, so that a new token is made; or "
-                                f"chmod {OWNER_ONLY:o} it if nobody else uses this machine"))  # fmt: skip
+                                f"chmod {OWNER_ONLY:o} it if this machine has no other users"))  # fmt: skip
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         cause = f"{path} holds no token"
         findings.append(Finding(EXTRA, "Ray's token", cause, "delete it, so that a new token is made"))

@@ -185,7 +185,7 @@ def _lines(ax: Axes, rows: pd.DataFrame, axis: str, within: Sequence[str], names
 
 
 def _rows(found: EvaluationResult) -> Figure:
-    """Draw a row for each combination of values; the players of a cell of the grid share it if nobody plays against."""
+    """Draw a row for each combination of values; without opponents, all players of a cell share it."""
     keys = _keys(found)
     marked = "player" in keys and "agent" not in keys and len(keys) > 1
     apart = [key for key in keys if key != "player" or not marked] or ["player"]

@@ -43,7 +43,7 @@ class RunPlan:
     trainer: arguments of `DecentralizedTrainer`, beside `team_reward` and `run_dir`.
     weights: folder of initial weights, see `LearningAgent.load_weights`.
     self_play: one agent in all seats, tested against random ones.  test_against: who plays at random in tests, see
-    `line_up`; None: nobody, but for self-play.  tuned: begin with settings known to work.
+    `line_up`; None: no opponents, except in self-play.  tuned: begin with settings known to work.
     callbacks: in their order.
     """
 
