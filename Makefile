@@ -158,7 +158,7 @@ loggers-test: $(LOGGERS) ## log runs with wandb (offline) and mlflow (SQLite), a
 	$(THREADS) $(BIN)/python -m pytest -n 0 tests/tools/loggers/services.py
 
 cluster-test: $(ALL) ## the long tests of Ray actors: all numbers of actors, lost and hanging actors, resumed runs
-	MARLTRAIN_TESTS=long MARLTRAIN_KILLS=30 $(THREADS) $(BIN)/python -m pytest -n 0 --timeout 600 tests/test_cluster.py tests/envs/workers/test_ray_vector.py tests/trainer/cluster tests/whole/test_random_kills.py
+	MARLTRAIN_TESTS=long MARLTRAIN_KILLS=30 $(THREADS) $(BIN)/python -m pytest -n 0 --timeout 600 tests/processes/test_ray_actors.py tests/envs/workers/test_ray_vector.py tests/trainer/cluster tests/whole/test_random_kills.py
 
 nodes-test: $(ALL) ## train over two Ray nodes in network namespaces, cut one off and freeze it (needs root)
 	$(THREADS) $(BIN)/python -m tests.trainer.cluster.nodes

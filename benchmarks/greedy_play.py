@@ -23,8 +23,8 @@ import numpy as np
 
 import marltrain as mt
 from benchmarks.learn.rows import FORAGING_LARGE
+from marltrain.core.layout import Array
 from marltrain.envs.native import parallel_env
-from marltrain.layout import Array
 
 SEED = 9_000_000
 """Of the first episode; no training uses it."""

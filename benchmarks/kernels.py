@@ -36,8 +36,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 import marltrain as mt
-from marltrain.compiling import compiled as compiled_by_numba
 from marltrain.envs.native.control.cartpole import cos_sin
+from marltrain.jit.compiling import compiled as compiled_by_numba
 from marltrain.policies.backends.torch import ops, products
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.batch import Rollout

@@ -21,10 +21,10 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.cluster import Cluster
 from marltrain.envs.faults import FaultPolicy
 from marltrain.policies.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.processes.ray_actors import Cluster
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.learning import LearningTask
 from marltrain.trainer.cluster.lending import split

@@ -27,11 +27,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from marltrain.core.spaces import split_mask
 from marltrain.envs import make_vector, resolve
 from marltrain.envs.native.catalogue import GAMES
 from marltrain.envs.python.check_env import random_actions
 from marltrain.envs.registry import api_of, list_environments
-from marltrain.spaces import split_mask
 
 RECORDED = 128
 """Batch steps whose actions are drawn beforehand; the game is reset after them, so that the actions stay legal."""

@@ -31,14 +31,14 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.core.spec import EnvSpec, PlayerSpec, Step
 from marltrain.policies.compiled import replay_kernel
 from marltrain.policies.compiled.replay_kernel import CompiledReader
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.readers import Reader
-from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 ENVS, EPISODE, ACTIONS, GAMMA = 100, 50, 5, np.array([0.99])
 SEEN = spaces.Box(-1, 1, (18,), np.float32)

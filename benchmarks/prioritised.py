@@ -26,11 +26,11 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.core.spec import EnvSpec, PlayerSpec, Step
 from marltrain.policies.batch import Needs
 from marltrain.policies.compiled.replay_kernel import CompiledReader, reader_of
 from marltrain.policies.memory import Storage, Streams
-from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 ROWS, SEEN = 256, spaces.Box(-1, 1, (18,), np.float32)
 REPLAY = mt.Replay(10**9, 1, mt.Prioritised())

@@ -31,8 +31,8 @@ import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv
 
 import marltrain as mt
-from marltrain.cluster import Cluster
-from marltrain.random import child_seed
+from marltrain.core.seeds import child_seed
+from marltrain.processes.ray_actors import Cluster
 from marltrain.trainer.evaluating.evaluation import bootstrap
 
 SPREAD, NATIVE_SPREAD, CARTPOLE = "mpe2/simple_spread_v3", "marltrain/simple_spread_v3", "marltrain/CartPole-v1"

@@ -25,9 +25,9 @@ os.environ.setdefault("MUJOCO_GL", "egl")
 import gymnasium
 import numpy as np
 
+from marltrain.core.seeds import generator
 from marltrain.envs import DummyVectorEnv
 from marltrain.envs.python.check_env import random_actions
-from marltrain.random import generator
 
 
 def registered(module: str, name: str, **arguments: Any) -> Callable[[], Any]:

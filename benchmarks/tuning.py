@@ -30,8 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import marltrain as mt
+from marltrain.core.seeds import child_seed
 from marltrain.envs import resolve
-from marltrain.random import child_seed
 from marltrain.tools.training import Plan
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.trials import Subject, evaluate

@@ -21,8 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import gymnasium
 import numpy as np
 
+from marltrain.core.spec import empty_actions
 from marltrain.envs import VectorEnv, make_vector
-from marltrain.spec import empty_actions
 
 ENV = "CartPole-v1"
 WARM_UP = 50

@@ -7,8 +7,8 @@ still first on the path. Therefore it imports only modules that Python has alrea
 
 import importlib
 
+from marltrain.core.version import __version__ as __version__
 from marltrain.policies.algorithms.registry import ALGORITHMS
-from marltrain.version import __version__ as __version__
 
 TYPE_CHECKING = False  # true for type checkers
 
@@ -19,7 +19,7 @@ _HOME = {
     "Adapt": "marltrain.trainer.adapting.adapt",
     "Agent": "marltrain.policies.agents.agent",
     "AgentArguments": "marltrain.policies.agents.arguments",
-    "AgentError": "marltrain.errors",
+    "AgentError": "marltrain.core.errors",
     "AgentHandle": "marltrain.tools.attach",
     "AgentState": "marltrain.policies.batch",
     "Algorithm": "marltrain.policies.algorithms.base",
@@ -30,7 +30,7 @@ _HOME = {
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "Column": "marltrain.policies.batch",
     "Comparison": "marltrain.tools.comparing.result",
-    "ConfigError": "marltrain.errors",
+    "ConfigError": "marltrain.core.errors",
     "ContinuousExploration": "marltrain.policies.exploration",
     "CustomAgent": "marltrain.policies.agents.custom",
     "DataParallel": "marltrain.policies.learner.parallel.strategies",
@@ -39,8 +39,8 @@ _HOME = {
     "DiscreteExploration": "marltrain.policies.exploration",
     "DummyVectorEnv": "marltrain.envs",
     "EarlyStopping": "marltrain.trainer.adapting.early_stopping",
-    "EnvError": "marltrain.errors",
-    "EnvSpec": "marltrain.spec",
+    "EnvError": "marltrain.core.errors",
+    "EnvSpec": "marltrain.core.spec",
     "EvaluationResult": "marltrain.tools.evaluating.result",
     "Experience": "marltrain.policies.batch",
     "ExportedPolicy": "marltrain.tools.export.loading",
@@ -65,8 +65,8 @@ _HOME = {
     "LossBatch": "marltrain.policies.agents.custom_losses",
     "MLP": "marltrain.policies.networks",
     "MLflowLogger": "marltrain.tools.loggers.mlflow_logger",
-    "MarlTrainError": "marltrain.errors",
-    "MaskError": "marltrain.errors",
+    "MarlTrainError": "marltrain.core.errors",
+    "MaskError": "marltrain.core.errors",
     "Member": "marltrain.policies.algorithms.joint",
     "MirroredStrategy": "marltrain.policies.learner.parallel.strategies",
     "Moment": "marltrain.trainer.callbacks",
@@ -80,11 +80,11 @@ _HOME = {
     "ParameterServerStrategy": "marltrain.policies.learner.parallel.strategies",
     "PBTResult": "marltrain.tools.tuning.pbt",
     "Phase": "marltrain.policies.algorithms.base",
-    "PlayerSpec": "marltrain.spec",
+    "PlayerSpec": "marltrain.core.spec",
     "Prioritised": "marltrain.policies.memory.config",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
     "RandomAgent": "marltrain.policies.agents.fixed",
-    "Range": "marltrain.config",
+    "Range": "marltrain.core.settings",
     "RayVectorEnv": "marltrain.envs",
     "ReduceOnPlateau": "marltrain.trainer.adapting.reduce_on_plateau",
     "Replay": "marltrain.policies.memory.config",
@@ -93,12 +93,12 @@ _HOME = {
     "RewardModel": "marltrain.policies.algorithms.reward_model",
     "RunProgress": "marltrain.trainer.jobs.messages",
     "RunningStatistics": "marltrain.policies.normalisation",
-    "SaveError": "marltrain.errors",
+    "SaveError": "marltrain.core.errors",
     "Schedule": "marltrain.policies.schedules",
     "Settings": "marltrain.policies.algorithms.base",
-    "SpecError": "marltrain.errors",
+    "SpecError": "marltrain.core.errors",
     "StateNeed": "marltrain.policies.batch",
-    "Step": "marltrain.spec",
+    "Step": "marltrain.core.spec",
     "SubprocVectorEnv": "marltrain.envs",
     "Team": "marltrain.policies.algorithms.joint",
     "TeamBatch": "marltrain.policies.batch",
@@ -110,7 +110,7 @@ _HOME = {
     "Triplets": "marltrain.policies.memory.config",
     "WandbLogger": "marltrain.tools.loggers.wandb_logger",
     "TuneResult": "marltrain.tools.tuning.tuning",
-    "WorkerError": "marltrain.errors",
+    "WorkerError": "marltrain.core.errors",
     "accepts": "marltrain.policies.agents.arguments",
     "attach": "marltrain.tools.attach",
     "check_env": "marltrain.envs",
@@ -139,7 +139,7 @@ _HOME = {
     "replay": "marltrain.tools.evaluating.replays",
     "retrace": "marltrain.policies.returns",
     "save": "marltrain.policies.agents.saving",
-    "setting": "marltrain.config",
+    "setting": "marltrain.core.settings",
     "switch": "marltrain.policies.schedules",
     "train_offline": "marltrain.tools.offline",
     "tune": "marltrain.tools.tuning.tuning",
@@ -159,7 +159,7 @@ def __getattr__(name: str) -> "Any":
     try:
         found = getattr(importlib.import_module(_HOME[name]), name)
     except ImportError as error:
-        importlib.import_module("marltrain.errors").name_the_doctor(error)
+        importlib.import_module("marltrain.core.errors").name_the_doctor(error)
         raise
     globals()[name] = found
     return found
@@ -173,17 +173,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from typing import Any
 
-    from marltrain.config import Range as Range, setting as setting
-    from marltrain.envs import (
-        DummyVectorEnv as DummyVectorEnv,
-        Flatten as Flatten,
-        FrameStack as FrameStack,
-        RayVectorEnv as RayVectorEnv,
-        SubprocVectorEnv as SubprocVectorEnv,
-        check_env as check_env,
-        list_environments as list_environments,
-    )
-    from marltrain.errors import (
+    from marltrain.core.errors import (
         AgentError as AgentError,
         ConfigError as ConfigError,
         EnvError as EnvError,
@@ -192,6 +182,17 @@ if TYPE_CHECKING:
         SaveError as SaveError,
         SpecError as SpecError,
         WorkerError as WorkerError,
+    )
+    from marltrain.core.settings import Range as Range, setting as setting
+    from marltrain.core.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
+    from marltrain.envs import (
+        DummyVectorEnv as DummyVectorEnv,
+        Flatten as Flatten,
+        FrameStack as FrameStack,
+        RayVectorEnv as RayVectorEnv,
+        SubprocVectorEnv as SubprocVectorEnv,
+        check_env as check_env,
+        list_environments as list_environments,
     )
     from marltrain.policies.agents.agent import Agent as Agent
     from marltrain.policies.agents.algorithm_agent import LearningAgent as LearningAgent
@@ -276,7 +277,6 @@ if TYPE_CHECKING:
         linear as linear,
         switch as switch,
     )
-    from marltrain.spec import EnvSpec as EnvSpec, PlayerSpec as PlayerSpec, Step as Step
     from marltrain.tools.attach import (
         AgentHandle as AgentHandle,
         JobHandle as JobHandle,

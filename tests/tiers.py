@@ -13,8 +13,8 @@ def rounds(short: int, long: int) -> int:
 
 
 SHORT = (
-    "tests/test_extras.py",
-    "tests/test_machine_code.py",
+    "tests/core/test_extras.py",
+    "tests/jit/test_machine_code.py",
     "tests/envs/python/test_parallel.py",
     "tests/envs/python/test_turns.py",
     "tests/envs/native/test_vector.py",

@@ -22,7 +22,7 @@ from benchmarks.learn.rows import ROWS, TUNING_SEEDS, Row, row_of
 from benchmarks.learn.table import table
 from benchmarks.learn.training import Interrupted, score_on_original, train, try_settings
 from marltrain.cli.options import key_values
-from marltrain.errors import ConfigError, MarlTrainError
+from marltrain.core.errors import ConfigError, MarlTrainError
 
 SECTION = "Learning table"
 IMAGES = ROOT / "docs" / "images" / "learn"

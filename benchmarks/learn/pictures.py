@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from benchmarks.learn.results import RESULTS, Result, read_all
 from benchmarks.learn.rows import RANDOM, ROWS, TASKS, Row, Task
 from benchmarks.learn.table import scores_of
-from marltrain.files import replacing
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.storage.files import replacing
 from marltrain.tools.statistics import estimate
 from marltrain.trainer.reporting.curves import Curve, common_points
 from marltrain.trainer.reporting.figures import COLORS, GRID, INK, draw_curve

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.learn.rows import Row, Task
-from marltrain.errors import SaveError
-from marltrain.files import replacing
-from marltrain.json_files import read_json, to_json
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.files import replacing
+from marltrain.storage.json_files import read_json, to_json
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"

@@ -9,7 +9,7 @@ from typing import Any
 import marltrain as mt
 from benchmarks.learn.greedy_seats import GreedySeats
 from examples.apples import SETTINGS as APPLES_SETTINGS, Apples
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.core.errors import ConfigError, did_you_mean
 from marltrain.policies.algorithms.registry import ALGORITHMS
 
 Settings = Mapping[str, Mapping[str, Any]]

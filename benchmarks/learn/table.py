@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.learn.results import RESULTS, Result, read_all
 from benchmarks.learn.rows import RANDOM, ROWS, Row
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.tools.statistics import estimate
 from marltrain.tools.text_table import number
 

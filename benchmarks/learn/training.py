@@ -11,8 +11,8 @@ from typing import Any
 import marltrain as mt
 from benchmarks.learn import results
 from benchmarks.learn.rows import RANDOM, Row, Task
+from marltrain.core.layout import Array
 from marltrain.envs import DummyVectorEnv, resolve
-from marltrain.layout import Array
 
 RUNS = results.ROOT / "runs" / "learn"
 TESTS = 20

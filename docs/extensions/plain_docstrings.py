@@ -2,7 +2,7 @@
 
 A docstring is paragraphs; entries "name: meaning", or "name, name: meaning"; examples that begin with ">>>"; and
 indented blocks, shown as they are. Only backticks mark code, so that shapes like [P, E, *O] are written as such.
-In signatures the names of `marltrain.layout` stand for the types that they abbreviate, and values for constants.
+In signatures the names of `marltrain.core.layout` stand for the types that they abbreviate, and values for constants.
 """
 
 import re

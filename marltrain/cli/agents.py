@@ -7,7 +7,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from marltrain.cli.options import Parser, imported
-from marltrain.errors import ConfigError, did_you_mean, nearest
+from marltrain.core.errors import ConfigError, did_you_mean, nearest
 
 AGENT_ARGUMENTS = ("device", "jit_compile", "strategy")
 """Arguments of every agent that `--set` accepts besides the settings of its algorithm."""

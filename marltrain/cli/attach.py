@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from marltrain.cli.options import Parser, integer
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from marltrain.tools.attach import JobHandle

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marltrain.cli.options import Parser, integer, pop_given
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 CRITERION = {"over_tests": "tests", "over_episodes": "episodes", "min_delta": "min_delta"}
 """Options of the criterion -> arguments of the callbacks."""

@@ -14,9 +14,9 @@ from typing import Any
 from marltrain.cli.completion import add_completion_arguments, script
 from marltrain.cli.options import Parser
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError, MarlTrainError, did_you_mean, name_the_doctor
-from marltrain.remedies import on_command_line
-from marltrain.version import __version__
+from marltrain.core.errors import ConfigError, MarlTrainError, did_you_mean, name_the_doctor
+from marltrain.core.remedies import on_command_line
+from marltrain.core.version import __version__
 
 INTERRUPTED = 130
 """Exit code of a command ended by Ctrl-C, as in a shell."""

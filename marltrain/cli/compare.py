@@ -7,8 +7,8 @@ from typing import Any
 
 from marltrain.cli.options import Parser, integer, pop_given
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError
-from marltrain.files import made_folder, path_of
+from marltrain.core.errors import ConfigError
+from marltrain.storage.files import made_folder, path_of
 
 
 def add_compare_arguments(parser: Parser) -> None:

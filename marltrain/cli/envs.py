@@ -7,7 +7,7 @@ from typing import Any
 
 from marltrain.cli.options import Parser
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.core.errors import ConfigError, did_you_mean
 
 
 def add_envs_arguments(parser: Parser) -> None:

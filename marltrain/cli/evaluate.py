@@ -9,8 +9,8 @@ from typing import Any
 from marltrain.cli.agents import add_loading_arguments, loading_arguments
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError
-from marltrain.files import made_folder
+from marltrain.core.errors import ConfigError
+from marltrain.storage.files import made_folder
 from marltrain.tools.run_files.values import parse_value
 
 

@@ -9,7 +9,7 @@ from marltrain.cli.agents import add_loading_arguments
 from marltrain.cli.options import Parser, integer
 from marltrain.cli.output import say
 from marltrain.cli.runs import opened_run
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.core.errors import ConfigError, did_you_mean
 
 
 def add_export_arguments(parser: Parser) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.options import Parser, add_fields, add_working_folder, integer, key_values, pop_given
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError, did_you_mean
-from marltrain.files import made_folder, path_of
+from marltrain.core.errors import ConfigError, did_you_mean
+from marltrain.storage.files import made_folder, path_of
 from marltrain.tools.csv_cells import write_csv
 
 WHAT = ("learning_rate", "optimizer", "agent")

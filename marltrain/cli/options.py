@@ -11,8 +11,8 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, NoReturn
 
-from marltrain.errors import ConfigError, nearest_names
-from marltrain.remedies import network_remedy, rollout_remedy
+from marltrain.core.errors import ConfigError, nearest_names
+from marltrain.core.remedies import network_remedy, rollout_remedy
 from marltrain.tools.run_files.values import parse_value
 
 

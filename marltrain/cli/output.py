@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, TextIO
 
-from marltrain.errors import printable
+from marltrain.core.errors import printable
 
 
 def say(*parts: Any, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:

@@ -10,7 +10,7 @@ from marltrain.cli.agents import algorithms_and_settings
 from marltrain.cli.callbacks import pop_callbacks
 from marltrain.cli.options import add_working_folder, key_values, pop_given
 from marltrain.cli.teams import pop_teams
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from marltrain.tools.run_files.plan import RunPlan

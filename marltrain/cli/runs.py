@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from marltrain.cli.agents import add_loading_arguments, loading_arguments
 from marltrain.cli.options import Parser, add_working_folder, integer, key_values, or_none, pop_given
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.core.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from marltrain.policies.agents.agent import Agent
@@ -92,9 +92,9 @@ class _Run:
 
 def _open_run(options: dict[str, Any]) -> _Run:
     """Return the run that the options name; raises SaveError for a bad folder, ConfigError for a wrong player."""
+    from marltrain.core.seeds import fresh_seed
     from marltrain.envs import probe, resolve
     from marltrain.policies.agents.fixed import RandomAgent
-    from marltrain.random import fresh_seed
 
     env_args = key_values("--env-arg", options.pop("env_arg", []))
     run = opened_run(options)

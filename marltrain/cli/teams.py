@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from marltrain.cli.options import Parser
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 
 def add_team_arguments(parser: Parser) -> None:

@@ -16,7 +16,7 @@ from marltrain.cli.options import Parser, add_fields
 from marltrain.cli.output import say
 from marltrain.cli.run_plan import pop_plan
 from marltrain.cli.teams import add_team_arguments
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from marltrain.tools.run_files.plan import RunPlan

@@ -12,8 +12,8 @@ from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.find import BY_THE_TOOL
 from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
 from marltrain.cli.output import say
-from marltrain.errors import ConfigError
-from marltrain.files import made_folder
+from marltrain.core.errors import ConfigError
+from marltrain.storage.files import made_folder
 from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.run_files.values import parse_value
 
@@ -114,9 +114,9 @@ def _population(
     env_args: Mapping[str, Any], trainer: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Train a population, and test its best member on fresh seeds; write its agents, settings, table and picture."""
+    from marltrain.core.seeds import child_seed
     from marltrain.envs import probe, resolve
     from marltrain.policies.agents.saving import save
-    from marltrain.random import child_seed
     from marltrain.tools.run_files.writing import write_settings
     from marltrain.tools.tuning.pbt import PBTSettings, population_based_training
     from marltrain.tools.tuning.space import Space

@@ -1,7 +1,7 @@
 """Vector environments: E copies of any PettingZoo or Gymnasium environment as arrays.
 
-`make_vector` builds E environments behind `reset / send / recv`, which return `marltrain.spec.Step`. `check_env` checks
-whether an environment follows the contract. This package contains no policies and imports no learning framework.
+`make_vector` builds E environments behind `reset / send / recv`, which return `marltrain.core.spec.Step`. `check_env`
+checks whether an environment follows the contract. This package contains no policies and imports no learning framework.
 """
 
 from marltrain.envs.flatten import Flatten

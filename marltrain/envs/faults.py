@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marltrain.checks import MOST_COUNTED, counted, of_type
-from marltrain.config import setting, validate
-from marltrain.errors import EnvError, SaveError
-from marltrain.json_files import parse_json
-from marltrain.layout import Array
-from marltrain.random import MOST_SEED
+from marltrain.core.errors import EnvError, SaveError
+from marltrain.core.layout import Array
+from marltrain.core.seeds import MOST_SEED
+from marltrain.core.settings import setting, validate
+from marltrain.storage.checks import MOST_COUNTED, counted, of_type
+from marltrain.storage.json_files import parse_json
 
 LOGGER = logging.getLogger("marltrain")
 EXCEPTION, CONTRACT, TIMEOUT, DIED = "exception", "contract", "timeout", "died"

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
+from marltrain.core.layout import Space, is_image
 from marltrain.envs.python.returned import PARALLEL_RESET, PARALLEL_STEP, check_reset, check_step
-from marltrain.layout import Space, is_image
 
 
 def flat_space(space: Space, stack: int) -> Space:

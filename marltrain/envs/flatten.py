@@ -10,11 +10,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs.flat import FlatLast, FlatParallel, FlatSingle, FlatTurns
 from marltrain.envs.frame_stack import frames_of
 from marltrain.envs.python.last import has_own_last
 from marltrain.envs.registry import Modifier, Source, api_of, resolve
-from marltrain.errors import ConfigError
 
 
 class Flatten(Modifier):

@@ -19,14 +19,14 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, NormalizeReward
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Space
+from marltrain.core.spaces import without_mask
 from marltrain.envs.flat import Flat
 from marltrain.envs.layers import layers
 from marltrain.envs.python.last import has_own_last
 from marltrain.envs.python.returned import PARALLEL_RESET, PARALLEL_STEP, check_reset, check_step
 from marltrain.envs.registry import Modifier, Source, api_of, resolve
-from marltrain.errors import ConfigError
-from marltrain.layout import Space
-from marltrain.spaces import without_mask
 
 
 def remembers(env: Any) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, cast
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs.layers import outermost
 from marltrain.envs.registry import Source
-from marltrain.errors import ConfigError
 
 
 def goal_reward(source: Source, stack: ExitStack) -> Callable[..., Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marltrain.cluster import ANSWER
+from marltrain.core.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.envs.faults import MAX_RESTARTS, FaultPolicy
 from marltrain.envs.recorded import values_of
 from marltrain.envs.registry import Source, resolve
 from marltrain.envs.vector import DummyVectorEnv, VectorEnv, check_timeout
 from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.subproc import SubprocVectorEnv
-from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
+from marltrain.processes.ray_actors import ANSWER
 
 VECTORS = ("dummy", "subproc", "ray")
 

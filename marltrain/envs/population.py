@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import check_flags
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, map_tree
+from marltrain.core.settings import check_flags
+from marltrain.core.spec import BY_ENV, EnvSpec, Step
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.action_log import check_action_log
 from marltrain.envs.python.chunk import Chunk
 from marltrain.envs.registry import Source
 from marltrain.envs.vector import VectorEnv
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, map_tree
-from marltrain.spec import BY_ENV, EnvSpec, Step
-from marltrain.state import State
+from marltrain.storage.state import State
 
 
 def population_of(source: Source, seeds: Sequence[int]) -> Source:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import EnvError, did_you_mean, shown
 from marltrain.envs.layers import layers, outermost
-from marltrain.errors import EnvError, did_you_mean, shown
 
 MOST_VALUES = 1_000
 """Maximum number of values of one attribute."""

@@ -9,10 +9,10 @@ import re
 
 import gymnasium
 
+from marltrain.core.errors import ConfigError
+from marltrain.core.remedies import written
 from marltrain.envs.native.catalogue import GAMES, ORIGINALS, find
 from marltrain.envs.registry import Source, accepted_arguments, resolve
-from marltrain.errors import ConfigError
-from marltrain.remedies import written
 
 _FORAGING = re.compile(r"gymnasium/(?:lbforaging:)?(Foraging-\d.*-v3)")
 """Names of lbforaging's environments with lists as observations; their arguments are registered with them."""

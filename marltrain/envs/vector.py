@@ -8,8 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from marltrain.checks import MOST_COUNTED, finite, within
-from marltrain.config import check_flags
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.core.settings import check_flags
+from marltrain.core.spec import BY_ENV, EnvSpec, Step
 from marltrain.envs.faults import Fault, FaultLog, FaultPolicy
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.action_log import check_action_log
@@ -17,10 +19,8 @@ from marltrain.envs.python.chunk import Chunk
 from marltrain.envs.python.probe import probe
 from marltrain.envs.recorded import Recorded
 from marltrain.envs.registry import Source, resolve
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
-from marltrain.spec import BY_ENV, EnvSpec, Step
-from marltrain.state import State
+from marltrain.storage.checks import MOST_COUNTED, finite, within
+from marltrain.storage.state import State
 
 
 class VectorEnv(ABC):

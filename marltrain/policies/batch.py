@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from marltrain.layout import Array, Obs, map_tree
-from marltrain.state import State
+from marltrain.core.layout import Array, Obs, map_tree
+from marltrain.storage.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.memory.config import Replay

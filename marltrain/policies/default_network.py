@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.policies.images import image_axes
 from marltrain.policies.networks import CNN, MLP, NetworkSpec
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array, Layout, Obs, arrays_of
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array, Layout, Obs, arrays_of
 
 
 def followed(obs: Obs, following: Obs) -> Array:

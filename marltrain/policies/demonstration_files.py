@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from marltrain.descriptions import Description
-from marltrain.errors import SaveError, error_text
-from marltrain.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError, error_text
+from marltrain.core.layout import Array
+from marltrain.storage.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
+from marltrain.storage.manifest import Description
 
 DESCRIPTION = "demonstrations.json"
 ARRAYS = "demonstrations.safetensors"

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, SpecError, error_text, shown
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
-from marltrain.legal import Legal
+from marltrain.core.errors import AgentError, SpecError, error_text, shown
+from marltrain.core.layout import Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.core.legal import Legal
+from marltrain.core.spaces import action_bounds, as_choices, describe_space, space_from, split_mask, without_mask
 from marltrain.policies.agents.spaces import action_dtype, action_shape
 from marltrain.policies.demonstration_chains import check_chain, equal, in_space
 from marltrain.policies.demonstration_files import Saved, read_demonstrations, write_demonstrations
 from marltrain.policies.minari_episodes import DecidedRows, remove_dataset, rows_of_dataset, write_dataset
-from marltrain.spaces import action_bounds, as_choices, describe_space, space_from, split_mask, without_mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError, shown
-from marltrain.layout import VECTOR, Array, Layout, Obs, Space, arrays_of
+from marltrain.core.errors import AgentError, ConfigError, shown
+from marltrain.core.layout import VECTOR, Array, Layout, Obs, Space, arrays_of
 
 
 class IdentifiedLayout(Layout):

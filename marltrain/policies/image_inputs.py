@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import SpecError
-from marltrain.layout import Layout, Part
+from marltrain.core.errors import SpecError
+from marltrain.core.layout import Layout, Part
 from marltrain.policies.images import Scale, image_axes, image_scale
 from marltrain.policies.parameters import Parameter
 

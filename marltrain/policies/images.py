@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 AUTO, FIRST, LAST = "auto", "first", "last"
 CHANNELS = (AUTO, FIRST, LAST)

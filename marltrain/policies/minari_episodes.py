@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marltrain.errors import ConfigError, did_you_mean, error_text, shown
-from marltrain.extras import imported
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, did_you_mean, error_text, shown
+from marltrain.core.extras import imported
+from marltrain.core.layout import Array
 
 MASK = "action_mask"
 """Key of the legal actions [T + 1, A] among an episode's infos, as in PettingZoo."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import as_integer, checked_arguments
-from marltrain.errors import ConfigError, did_you_mean, shown
-from marltrain.layout import VECTOR, Allocate, Array, Layout, map_tree
+from marltrain.core.errors import ConfigError, did_you_mean, shown
+from marltrain.core.layout import VECTOR, Allocate, Array, Layout, map_tree
+from marltrain.core.settings import as_integer, checked_arguments
 from marltrain.policies.cells import Cell, GRUCell, LSTMCell, carries_apart, carries_joined
 from marltrain.policies.image_inputs import ImageInput, image_inputs
 from marltrain.policies.images import AUTO, CHANNELS

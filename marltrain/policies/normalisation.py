@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import shaped, within
-from marltrain.errors import SaveError
-from marltrain.layout import Array, Obs
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array, Obs
 from marltrain.policies.batch import Batch
+from marltrain.storage.checks import shaped, within
 
 EPSILON = 1e-8
 """Added to a variance before its root, against a division by zero."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 LARGE = 2**20
 """Number of weights above which a tall matrix is orthogonalised with its Gram matrix, which is several times faster."""

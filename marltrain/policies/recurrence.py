@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, arrays_of
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, arrays_of
+from marltrain.core.settings import setting
 from marltrain.policies.batch import Column, Needs, Rollout, SequenceTransitions
 from marltrain.policies.networks import LONGEST, NetworkDefinition
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.compiling import program
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import program
 from marltrain.policies.normalisation import SAME
 
 

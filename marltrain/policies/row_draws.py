@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 Draw = Callable[[Sequence[np.random.Generator], int], Mapping[str, Any]]
 """(K generators, B rows) -> arrays, or mappings of arrays, [K, B, ...] by name.

@@ -10,8 +10,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
+from marltrain.core.settings import checked_arguments, setting, validate
 
 KINDS = ("linear", "cosine", "exponential", "decay", "switch")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Batch
 from marltrain.policies.normalisation import RunningStatistics
 from marltrain.policies.row_draws import Draw

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from marltrain.cluster import ActorError, Cluster, NamedActor, check_versions, connected
-from marltrain.config import checked_arguments, validate
-from marltrain.errors import ConfigError, WorkerError, did_you_mean, shown
-from marltrain.layout import Array
-from marltrain.ray_nodes import clusters_here
-from marltrain.spec import PlayerSpec
+from marltrain.core.errors import ConfigError, WorkerError, did_you_mean, shown
+from marltrain.core.layout import Array
+from marltrain.core.settings import checked_arguments, validate
+from marltrain.core.spec import PlayerSpec
+from marltrain.processes.ray_actors import ActorError, Cluster, NamedActor, check_versions, connected
+from marltrain.processes.ray_addresses import clusters_here
 from marltrain.tools.run_link import RunLink
 from marltrain.tools.watch import follow
 from marltrain.trainer.jobs.experience import rows_of

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marltrain.files import replacing
+from marltrain.storage.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd

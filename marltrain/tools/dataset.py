@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from marltrain.core.seeds import chosen_seed
 from marltrain.policies.demonstrations import Demonstrations
-from marltrain.random import chosen_seed
 from marltrain.tools.saved_run import open_run
 from marltrain.trainer.demonstrations import demonstrations
 

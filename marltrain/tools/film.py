@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from marltrain.checks import counted
-from marltrain.config import checked_arguments
-from marltrain.errors import ConfigError, shown
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.settings import checked_arguments
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent
+from marltrain.storage.checks import counted
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.displays import FILMS, check_writer
 from marltrain.trainer.play import play

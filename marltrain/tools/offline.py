@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError, shown
-from marltrain.layout import Array, Obs, arrays_of
+from marltrain.core.errors import AgentError, ConfigError, shown
+from marltrain.core.layout import Array, Obs, arrays_of
+from marltrain.core.seeds import chosen_seed
+from marltrain.core.spec import LONE_PLAYER, EnvSpec, PlayerSpec, Step
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.joint import JointAlgorithm
@@ -15,8 +17,6 @@ from marltrain.policies.demonstration_chains import followed
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
-from marltrain.random import chosen_seed
-from marltrain.spec import LONE_PLAYER, EnvSpec, PlayerSpec, Step
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.seats import Seating, Seats
 from marltrain.trainer.updating.scheduler import not_finite, rngs_of

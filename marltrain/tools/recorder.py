@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from marltrain.checks import of_type
-from marltrain.errors import SaveError, error_text
+from marltrain.core.errors import SaveError, error_text
+from marltrain.storage.checks import of_type
 from marltrain.tools.training import LOSS, Plan, Reading, Training, Watch
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.decentralized import DecentralizedTrainer

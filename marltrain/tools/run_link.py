@@ -7,8 +7,8 @@ import threading
 import time
 from typing import Any
 
-from marltrain.cluster import ActorError, Cluster, NamedActor
-from marltrain.errors import WorkerError
+from marltrain.core.errors import WorkerError
+from marltrain.processes.ray_actors import ActorError, Cluster, NamedActor
 
 REPLACED, AGAIN = 10.0, 0.2
 """Seconds in which a run that goes on starts an actor in place of a lost one, and seconds between two tries."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marltrain.core.errors import SaveError
+from marltrain.core.remedies import written
 from marltrain.envs import probe
 from marltrain.envs.registry import imports_only_known
-from marltrain.errors import SaveError
-from marltrain.files import complete_folder
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import RUN_AGENTS
 from marltrain.policies.agents.saving import load
-from marltrain.remedies import written
+from marltrain.storage.files import complete_folder
 from marltrain.trainer.by_player import Agents, in_seats
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
 

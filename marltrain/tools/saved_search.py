@@ -19,19 +19,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from marltrain.checks import counted, of_type
-from marltrain.errors import ConfigError, SaveError, error_text, shown
-from marltrain.files import check_own_checksum, made_folder, path_of, with_checksum, writing
-from marltrain.json_files import read_json, to_json, write_json
-from marltrain.remedies import written
-from marltrain.state import State
+from marltrain.core.errors import ConfigError, SaveError, error_text, shown
+from marltrain.core.remedies import written
+from marltrain.core.version import __version__
+from marltrain.storage.checks import counted, of_type
+from marltrain.storage.files import check_own_checksum, made_folder, path_of, with_checksum, writing
+from marltrain.storage.json_files import read_json, to_json, write_json
+from marltrain.storage.state import State
 from marltrain.tools.training import Training
 from marltrain.trainer.interrupted import print_how
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.saving.json_values import decoded, encoded
 from marltrain.trainer.saving.resume import check_resumable, difference_of, threads
 from marltrain.trainer.saving.run_folder import LOCK, existing_folder
-from marltrain.version import __version__
 
 LOGGER = logging.getLogger("marltrain")
 FORMAT = "marltrain-search"

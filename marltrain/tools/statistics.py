@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.extras import imported
-from marltrain.layout import Array
+from marltrain.core.extras import imported
+from marltrain.core.layout import Array
 
 RESAMPLES = 2_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marltrain.errors import in_line
+from marltrain.core.errors import in_line
 
 
 def number(value: float) -> str:

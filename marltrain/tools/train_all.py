@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from marltrain.core.errors import SaveError, error_text, warn
 from marltrain.envs import Source
 from marltrain.envs.population import population_of
-from marltrain.errors import SaveError, error_text, warn
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.joint import JointAlgorithm

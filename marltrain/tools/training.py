@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marltrain.checks import counted, of_type
-from marltrain.config import check_function
+from marltrain.core.errors import ConfigError, SaveError, shown
+from marltrain.core.layout import Array
+from marltrain.core.settings import check_function
 from marltrain.envs import Source
-from marltrain.errors import ConfigError, SaveError, shown
-from marltrain.layout import Array
 from marltrain.policies.agents.agent import Agent
+from marltrain.storage.checks import counted, of_type
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.evaluating.selection import measured

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from marltrain.config import checked_arguments
-from marltrain.errors import ConfigError, SaveError, shown
-from marltrain.files import complete_folder
+from marltrain.core.errors import ConfigError, SaveError, shown
+from marltrain.core.settings import checked_arguments
+from marltrain.storage.files import complete_folder
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
 from marltrain.trainer.reporting.run_view import Curve, RunView
 from marltrain.trainer.reporting.screens import make_screen

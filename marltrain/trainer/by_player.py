@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from marltrain.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, shown
+from marltrain.core.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, shown
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
-from marltrain.spec import EnvSpec
 
 T = TypeVar("T")
 Agents = Sequence[Agent] | Mapping[str, Agent]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from marltrain.config import check_function
-from marltrain.errors import ConfigError, SaveError, did_you_mean, error_text, shown
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, SaveError, did_you_mean, error_text, shown
+from marltrain.core.layout import Array
+from marltrain.core.settings import check_function
 from marltrain.policies.agents.agent import Agent
-from marltrain.state import State
+from marltrain.storage.state import State
 from marltrain.trainer.by_player import Agents
 from marltrain.trainer.counters import Clock, Counters, Traffic
 from marltrain.trainer.evaluating.evaluation import TestResult

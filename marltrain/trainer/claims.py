@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from marltrain.errors import AgentError, ConfigError, MarlTrainError
+from marltrain.core.errors import AgentError, ConfigError, MarlTrainError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.backends.modes import modes_kept
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from marltrain.core.layout import Array
 from marltrain.envs import VectorEnv
-from marltrain.layout import Array
 from marltrain.policies.memory.streams import Storage, Streams
-from marltrain.state import State
+from marltrain.storage.state import State
 from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import Budgets

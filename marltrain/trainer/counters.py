@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.layout import Array
-from marltrain.spec import Step
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
 
 DROPPED = -1
 """Length of a dropped episode: the next Step raises it to 0, and an ended episode of length 0 does not count."""

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from marltrain import config
-from marltrain.cluster import ANSWER
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.seeds import fresh_seed
+from marltrain.core.settings import check_function, checked_arguments, validate
 from marltrain.envs import resolve
 from marltrain.envs.faults import MAX_RESTARTS
 from marltrain.envs.make import record_names
 from marltrain.envs.vector import check_timeout
-from marltrain.errors import ConfigError, shown
-from marltrain.random import fresh_seed
+from marltrain.processes.ray_actors import ANSWER
 from marltrain.trainer.by_player import Agents, without_seats
 from marltrain.trainer.callbacks import Callback, CallbackList
 from marltrain.trainer.claims import at_work
@@ -109,7 +109,7 @@ class DecentralizedTrainer:
     Raises ConfigError for a wrong argument, before an environment is built.
     """
 
-    @config.checked_arguments
+    @checked_arguments
     def __init__(
         self,
         env: Any,
@@ -172,13 +172,13 @@ class DecentralizedTrainer:
             learners=learners, learner_resources=learner_resources,
             sync=sync, max_lag=max_lag,
         )  # fmt: skip
-        config.validate(settings, "DecentralizedTrainer")
+        validate(settings, "DecentralizedTrainer")
         check_places(settings)
         check_ray(settings)
         check_tests(settings, save_best_fn=save_best_fn, stop_fn=stop_fn)
         check_team_reward(team_reward)
         if reward_metric is not None:
-            config.check_function("reward_metric", reward_metric, "rewards")
+            check_function("reward_metric", reward_metric, "rewards")
         source = resolve(env, env_args)
         check_timeout(settings.env_timeout, vector=vector, native=source.game is not None)
         hooks = FunctionHooks(
@@ -198,7 +198,7 @@ class DecentralizedTrainer:
         )  # fmt: skip
         self.run: Run | None = None
 
-    @config.checked_arguments
+    @checked_arguments
     def train(
         self,
         agents: Agents,
@@ -246,7 +246,7 @@ class DecentralizedTrainer:
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.
         """
         asked = TrainSettings(plot=plot, any_threads=any_threads, rotate_tests=rotate_tests, on_interrupt=on_interrupt)
-        config.validate(asked, "DecentralizedTrainer.train")
+        validate(asked, "DecentralizedTrainer.train")
         with ExitStack() as stack:
             stack.enter_context(at_work(self, without_seats(agents), training=True))
             stack.enter_context(at_work(None, without_seats(test_agents), training=False))
@@ -269,7 +269,7 @@ class DecentralizedTrainer:
             warn_of_no_update(learners, context.learning, counters.updates, self.run.reason)
         return TrainResult.of(self.run)
 
-    @config.checked_arguments
+    @checked_arguments
     def test(self, agents: Agents, episodes: int | None = None) -> TestResult:
         """Play a test with these agents in these seats, without rotation or learning; return its `TestResult`.
 
@@ -277,7 +277,7 @@ class DecentralizedTrainer:
         episodes: number of episodes; `episodes_per_test` by default.
         """
         asked = TestSettings(episodes=episodes)
-        config.validate(asked, "DecentralizedTrainer.test")
+        validate(asked, "DecentralizedTrainer.test")
         with at_work(self, without_seats(agents), training=False), announced(self.settings.progress):
             return play_agents(self.setup, agents, asked.episodes)
 

@@ -8,17 +8,17 @@ from typing import Any, overload
 
 import numpy as np
 
-from marltrain.config import check_flags
+from marltrain.core.errors import AgentError, ConfigError, did_you_mean, shown
+from marltrain.core.layout import Array, Obs, arrays_of, map_tree
+from marltrain.core.settings import check_flags
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs import make_vector
 from marltrain.envs.python.probe import closed
-from marltrain.errors import AgentError, ConfigError, did_you_mean, shown
-from marltrain.files import path_of
-from marltrain.layout import Array, Obs, arrays_of, map_tree
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import DESCRIPTION, RUN_AGENTS
 from marltrain.policies.agents.saving import load
 from marltrain.policies.demonstrations import Demonstrations
-from marltrain.spec import EnvSpec, Step
+from marltrain.storage.files import path_of
 from marltrain.trainer.by_player import Agents, in_seats, without_seats
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError, EnvError
+from marltrain.core.extras import required
+from marltrain.core.layout import Array
+from marltrain.core.remedies import written
+from marltrain.core.spec import Step
 from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.registry import api_of
-from marltrain.errors import ConfigError, EnvError
-from marltrain.extras import required
-from marltrain.files import replacing, writing
-from marltrain.layout import Array
-from marltrain.remedies import written
-from marltrain.spec import Step
+from marltrain.storage.files import replacing, writing
 
 MP4 = ".mp4"
 FILMS = (".gif", MP4)

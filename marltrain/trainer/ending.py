@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from marltrain.errors import error_text, raised_by
+from marltrain.core.errors import error_text, raised_by
 from marltrain.trainer.reporting.figures import not_worth_a_run
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import newest

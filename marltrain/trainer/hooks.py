@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from marltrain.config import check_function, python_number
-from marltrain.errors import ConfigError, shown
-from marltrain.state import State
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.settings import check_function, python_number
+from marltrain.storage.state import State
 
 
 @dataclass

@@ -6,8 +6,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from marltrain.errors import printable
-from marltrain.remedies import written
+from marltrain.core.errors import printable
+from marltrain.core.remedies import written
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import newest
 

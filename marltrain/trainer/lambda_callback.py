@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from marltrain.config import check_function
-from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.core.errors import ConfigError, did_you_mean, shown
+from marltrain.core.settings import check_function
 from marltrain.trainer.callbacks import EVENTS, Callback, Moment
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from marltrain.errors import warn
+from marltrain.core.errors import warn
+from marltrain.jit.notices import tell
 from marltrain.trainer.collecting.rollout import NotRepeatedError
 from marltrain.trainer.devices import device_lines
 from marltrain.trainer.ending import finish
@@ -13,7 +14,6 @@ from marltrain.trainer.jobs.requests import serve
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
 from marltrain.trainer.saving.snapshot import checkpoint_if_due, last_checkpoint, restore
-from marltrain.waiting import tell
 
 LOGGER = logging.getLogger("marltrain")
 

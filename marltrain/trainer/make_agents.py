@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, error_text, shown
+from marltrain.core.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, error_text, shown
+from marltrain.core.seeds import child_seed, chosen_seed
+from marltrain.core.settings import checked_arguments, setting, validate
+from marltrain.core.spec import EnvSpec, PlayerSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
@@ -19,8 +21,6 @@ from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.backends.frameworks import framework_of
 from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import OWN, state_size
-from marltrain.random import child_seed, chosen_seed
-from marltrain.spec import EnvSpec, PlayerSpec
 from marltrain.trainer.by_player import by_player, check_keys
 from marltrain.trainer.reporting.preparation import shown_if_slow
 from marltrain.trainer.teams import joint_teams

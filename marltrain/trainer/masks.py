@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import MaskError, shown
-from marltrain.layout import Array
+from marltrain.core.errors import MaskError, shown
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
-from marltrain.spec import EnvSpec
 from marltrain.trainer.by_player import by_player
 
 Mask = Sequence[Any] | Array | Mapping[str, Any]

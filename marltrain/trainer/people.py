@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError, in_line, shown
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, in_line, shown
+from marltrain.core.layout import Array
 from marltrain.policies.agents.fixed import FunctionAgent
 from marltrain.trainer.displays import check_display
 

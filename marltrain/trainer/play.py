@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.config import check_flags
+from marltrain.core.errors import ConfigError, did_you_mean
+from marltrain.core.layout import Array
+from marltrain.core.remedies import written
+from marltrain.core.seeds import child_seed
+from marltrain.core.settings import check_flags
+from marltrain.core.spec import EnvSpec
 from marltrain.envs.python.probe import probe
 from marltrain.envs.registry import resolve
 from marltrain.envs.twins import with_pictures, with_text
-from marltrain.errors import ConfigError, did_you_mean
-from marltrain.files import path_of
-from marltrain.layout import Array
-from marltrain.random import child_seed
-from marltrain.remedies import written
-from marltrain.spec import EnvSpec
+from marltrain.storage.files import path_of
 from marltrain.trainer.by_player import Agents, in_seats, without_seats
 from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from marltrain.errors import AgentError, ConfigError, warn
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, ConfigError, warn
+from marltrain.core.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from marltrain.core.errors import ConfigError, warn
+from marltrain.core.layout import Array
+from marltrain.core.seeds import child_seed
+from marltrain.core.spec import EnvSpec
 from marltrain.envs import VectorEnv
 from marltrain.envs.goals import goal_reward
 from marltrain.envs.population import PopulationVectorEnv, plain_names
 from marltrain.envs.python.probe import closed
-from marltrain.errors import ConfigError, warn
-from marltrain.layout import Array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.memory.states import OWN
 from marltrain.policies.memory.streams import Storage, Streams
-from marltrain.random import child_seed
-from marltrain.spec import EnvSpec
 from marltrain.trainer.adapting.criterion import CriterionCallback
 from marltrain.trainer.by_player import in_seats, without_seats
 from marltrain.trainer.callbacks import CallbackList

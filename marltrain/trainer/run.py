@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.envs.population import plain_names
-from marltrain.layout import Array
-from marltrain.spec import Step
 from marltrain.trainer.callbacks import Events, Trainer
 from marltrain.trainer.collecting.choice import make_collector
 from marltrain.trainer.collecting.rollout import Actors

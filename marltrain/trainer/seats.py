@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, shown
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, shown
+from marltrain.core.layout import Array
+from marltrain.core.seeds import child_seed
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.algorithm_agent import LearningAgent
@@ -22,9 +24,7 @@ from marltrain.policies.batch import AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.learner.learner import Learner
-from marltrain.random import child_seed
-from marltrain.spec import EnvSpec
-from marltrain.state import State
+from marltrain.storage.state import State
 from marltrain.trainer.devices import join_devices
 
 

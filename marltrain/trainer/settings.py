@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marltrain.cluster import ANSWER, check_resources
-from marltrain.config import setting
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.layout import Array
+from marltrain.core.settings import setting
 from marltrain.envs.faults import MAX_RESTARTS, ON_FAULT, WINDOW
 from marltrain.envs.make import VECTORS
-from marltrain.errors import ConfigError, shown
-from marltrain.layout import Array
 from marltrain.policies.algorithms.base import MOST_ROWS
 from marltrain.policies.memory.config import MOST_STEPS
+from marltrain.processes.ray_actors import ANSWER, check_resources
 from marltrain.trainer.updating.asynchronous import COLLECT
 
 MOST_ENVS = 2**20

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from marltrain.core.errors import MarlTrainError
 from marltrain.envs.python.probe import closed, probe
 from marltrain.envs.registry import resolve
 from marltrain.envs.twins import with_pictures
-from marltrain.errors import MarlTrainError
 from marltrain.trainer.displays import has_display, without_window
 from marltrain.trainer.stage import Stage
 

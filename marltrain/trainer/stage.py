@@ -12,16 +12,16 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError, EnvError, MarlTrainError, SpecError, error_text
+from marltrain.core.layout import Array
+from marltrain.core.remedies import written
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs.layers import metadata_of
 from marltrain.envs.native.objects import native_object, render_modes_of
 from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.python.contract import Contract
 from marltrain.envs.python.probe import adapter_of, closed
 from marltrain.envs.registry import Source
-from marltrain.errors import ConfigError, EnvError, MarlTrainError, SpecError, error_text
-from marltrain.layout import Array
-from marltrain.remedies import written
-from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.displays import (
     Frames,
     Scene,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import check_function
-from marltrain.errors import ConfigError, EnvError, did_you_mean, shown
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, EnvError, did_you_mean, shown
+from marltrain.core.layout import Array
+from marltrain.core.settings import check_function
 from marltrain.trainer.seats import Seats, TeamSeats
 from marltrain.trainer.teams import Teams, check_teams, members, team_of_each
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import in_line
+from marltrain.core.layout import Array
 from marltrain.envs.native.objects import native_object
-from marltrain.errors import in_line
-from marltrain.layout import Array
 from marltrain.trainer.displays import HOLD, Scene
 
 COLUMNS, ROWS = 80, 24

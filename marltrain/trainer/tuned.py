@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.core.errors import ConfigError, did_you_mean, shown
 from marltrain.policies.networks import MLP
 from marltrain.policies.schedules import linear
 

@@ -3,7 +3,7 @@
 import pytest
 
 from marltrain.cli.commands import main
-from marltrain.cluster import ActorError
+from marltrain.processes.ray_actors import ActorError
 from marltrain.tools import attach as attaching
 from marltrain.trainer.jobs.messages import RunProgress
 from tests.trainer.jobs.background import Background

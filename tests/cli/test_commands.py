@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from marltrain.cli import COMMANDS, main
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from tests.cli.running import SYMBOLS, refused, said
 
 COMMAND = "import sys; from marltrain.cli import main; sys.exit(main())"

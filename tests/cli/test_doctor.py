@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from marltrain.cli import doctor as module, main
-from marltrain.extras import EXTRAS
+from marltrain.core.extras import EXTRAS
 from marltrain.tools.doctor.examine import examine
 from tests.cli.running import said
 from tests.tools.doctor.fakes import asking

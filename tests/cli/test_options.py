@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.networks import CNN, MLP
 from marltrain.policies.schedules import linear
 from marltrain.tools.run_files.values import parse_value

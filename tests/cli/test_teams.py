@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from marltrain.cli.teams import teams_of
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.reporting.run_groups import kinds
 from tests.cli.running import SYMBOLS, refused, said
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import marltrain as mt
-from marltrain.files import read_arrays
+from marltrain.storage.files import read_arrays
 from tests.cli.running import SYMBOLS, refused, said
 
 RUN = f"""

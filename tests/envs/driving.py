@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.layout import arrays_of
+from marltrain.core.seeds import child_seed
+from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs import VectorEnv
 from marltrain.envs.python.check_env import random_actions
-from marltrain.layout import arrays_of
-from marltrain.random import child_seed
-from marltrain.spec import EnvSpec, Step, empty_actions
 
 
 def act(spec: EnvSpec, num_envs: int = 1, **chosen: Any):

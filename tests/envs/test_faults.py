@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError, EnvError, SaveError
+from marltrain.core.seeds import child_seed
 from marltrain.envs import make_vector
 from marltrain.envs.faults import WINDOW, Fault, FaultLog, FaultPolicy, cut_by, decode_faults, encode_faults
 from marltrain.envs.vector import check_timeout
-from marltrain.errors import ConfigError, EnvError, SaveError
-from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, same
 from tests.faulty_toys import Broken, Flaky
 from tests.toys import Crowd

@@ -10,8 +10,8 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseWrapper, parallel_to_aec
 
 import marltrain as mt
+from marltrain.core.errors import ConfigError, EnvError
 from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, check_env, probe, resolve
-from marltrain.errors import ConfigError, EnvError
 from tests.envs.driving import act
 
 BOARD = spaces.Box(0, 9, (2, 3), np.uint8)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, RecordEpisodeStatistics, TransformObservation
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import DummyVectorEnv, FrameStack, SubprocVectorEnv, check_env, make_vector, probe, resolve
-from marltrain.errors import ConfigError
 from tests.envs.driving import act, column, random_run, run_seed, same
 from tests.gymnasium_toys import Film
 from tests.toys import Crowd, Motley, Relay

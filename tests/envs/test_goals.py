@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import resolve
 from marltrain.envs.goals import goal_reward
-from marltrain.errors import ConfigError
 from tests.gymnasium_toys import BitFlipping
 
 ACHIEVED, DESIRED = np.array([[0, 1], [1, 1]], np.float32), np.array([[0, 1], [0, 1]], np.float32)

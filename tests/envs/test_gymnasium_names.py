@@ -8,8 +8,8 @@ import gymnasium
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import ConfigError
 from marltrain.envs.registry import imports_only_known, list_environments, resolve
-from marltrain.errors import ConfigError
 
 REGISTERING = """
 import gymnasium

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError, EnvError, SaveError
 from marltrain.envs import make_vector, resolve
 from marltrain.envs.population import copy_name, population_of, population_spec
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import ConfigError, EnvError, SaveError
 from tests.envs.driving import column, same, snapshot
 from tests.toys import Identity, Inn, Relay
 

@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
 from marltrain.envs.recorded import values_of
-from marltrain.errors import ConfigError
 from tests.toys import Relay
 
 STEPS = 20

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, list_environments, probe, resolve
 from marltrain.envs.registry import imports_only_known
-from marltrain.errors import ConfigError
 from tests.envs.driving import act
 from tests.gymnasium_toys import Film
 from tests.toys import Crowd, Relay

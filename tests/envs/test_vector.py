@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError, EnvError, WorkerError
 from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, VectorEnv, make_vector, resolve
-from marltrain.errors import ConfigError, EnvError, WorkerError
 from tests.envs.driving import act, random_run, same
 from tests.faulty_toys import Broken
 from tests.gymnasium_toys import Film

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError, SaveError
 from marltrain.envs import make_vector
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import ConfigError, SaveError
 from tests.envs.driving import same, snapshot
 from tests.faulty_toys import Forgetful
 from tests.tiers import LONG

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from examples.own_algorithm import Soft
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.cli.running import refused, said
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH

@@ -1,8 +1,8 @@
 """The files executed by a training step: one update and the batch steps before it, on a Python environment.
 
 `python -m tests.house.path ppo` (or another algorithm's name) prints the modules of marltrain that execute, in the
-order of their first call. Modules that every line of code may use (errors, config, spec, packages' `__init__`) are left
-out.
+order of their first call. Modules that every line of code may use (errors, settings, spec, packages' `__init__`) are
+left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import marltrain as mt
 from marltrain.policies.algorithms.registry import agent_class
 
 PACKAGE = Path(mt.__file__).parent
-EVERYWHERE = {"errors.py", "config.py", "spec.py", "__init__.py"}
+EVERYWHERE = {"core/errors.py", "core/settings.py", "core/spec.py"}
 
 
 class Trace(mt.Callback):
@@ -33,8 +33,10 @@ class Trace(mt.Callback):
 
     def _called(self, frame: FrameType, event: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(PACKAGE) and path.name not in EVERYWHERE:
-            self.files.setdefault(str(path.relative_to(PACKAGE)), frame.f_code.co_firstlineno)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            name = path.relative_to(PACKAGE).as_posix()
+            if name not in EVERYWHERE and path.name != "__init__.py":
+                self.files.setdefault(name, frame.f_code.co_firstlineno)
 
 
 def path_of(algo: str) -> list[str]:

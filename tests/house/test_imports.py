@@ -11,19 +11,18 @@ import pytest
 
 from tests.house.repository import PACKAGE, ROOT, parsed, place, python_files
 
-BASE = {
-    "addresses", "checks", "children", "cluster", "code_cache", "compiling", "config", "errors", "extras", "files",
-    "descriptions", "json_files", "layout", "legal", "machine_code", "processor", "random", "ray_connection",
-    "ray_nodes", "ray_session", "ray_token", "remedies", "spaces", "spec", "state", "values", "version", "waiting",
-}  # fmt: skip
+BASE = {"core", "storage", "jit", "processes"}
 MAY_IMPORT = {
-    "base": {"base"},
-    "envs": {"base", "envs"},
-    "policies": {"base", "policies"},
-    "trainer": {"base", "envs", "policies", "trainer"},
-    "tools": {"base", "envs", "policies", "trainer", "tools"},
-    "cli": {"base", "envs", "policies", "trainer", "tools", "cli", "marltrain"},
-    "marltrain": {"base", "envs", "policies", "trainer", "tools", "cli", "marltrain"},
+    "core": {"core"},
+    "storage": {"core", "storage"},
+    "jit": {"core", "jit"},
+    "processes": {"core", "processes"},
+    "envs": {*BASE, "envs"},
+    "policies": {*BASE, "policies"},
+    "trainer": {*BASE, "envs", "policies", "trainer"},
+    "tools": {*BASE, "envs", "policies", "trainer", "tools"},
+    "cli": {*BASE, "envs", "policies", "trainer", "tools", "cli", "marltrain"},
+    "marltrain": {*BASE, "envs", "policies", "trainer", "tools", "cli", "marltrain"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
 WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/distributions", "policies/exploration", "policies/memory")
@@ -35,7 +34,7 @@ def package_part(module: str) -> str:
     parts = module.split(".")
     if len(parts) == 1 or parts[1] == "__main__":
         return "marltrain"
-    return "base" if parts[1] in BASE else parts[1]
+    return parts[1]
 
 
 def module_of(path: Path) -> str:
@@ -83,8 +82,8 @@ def test_imports_follow_the_allowed_direction() -> None:
         ("marltrain.policies.agents.agent", "from marltrain import envs", True),
         ("marltrain.policies.agents.agent", "import marltrain", True),
         ("marltrain.policies.agents.agent", "from marltrain import __version__", False),
-        ("marltrain.spec", "from marltrain.envs import DummyVectorEnv", True),
-        ("marltrain.spec", "from marltrain.layout import Layout", False),
+        ("marltrain.core.spec", "from marltrain.envs import DummyVectorEnv", True),
+        ("marltrain.core.spec", "from marltrain.core.layout import Layout", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.envs import DummyVectorEnv", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.cli import main", True),
         ("marltrain.trainer.loop", "from marltrain.tools import comparing", True),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import Layout, Obs, map_tree
+from marltrain.core.layout import Layout, Obs, map_tree
 from marltrain.policies.batch import (
     Batch,
     Rollout,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Layout
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Layout
 from marltrain.policies import backends
 from marltrain.policies.backends import make_backend
 from marltrain.policies.networks import MLP, Head

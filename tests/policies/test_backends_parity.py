@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, SaveError
-from marltrain.files import with_checksum
+from marltrain.core.errors import AgentError, SaveError
 from marltrain.policies.demonstration_chains import followed
 from marltrain.policies.demonstrations import Demonstrations
+from marltrain.storage.files import with_checksum
 
 LINE = spaces.Box(0, 10, (2,), np.float32)
 MOVES = spaces.Discrete(3, start=5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from marltrain.errors import SpecError
+from marltrain.core.errors import SpecError
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.distributions import Gaussian, MultiCategorical, distribution_of, gumbel
 

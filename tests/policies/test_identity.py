@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Layout
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Layout
 from marltrain.policies.batch import Needs
 from marltrain.policies.identity import IdentifiedLayout, identified
 from marltrain.policies.memory import Storage, Streams

@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
 
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.demonstrations import Demonstrations
 
 pytestmark = pytest.mark.filterwarnings(

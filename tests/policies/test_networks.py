@@ -10,13 +10,13 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
-from marltrain.layout import Layout
+from marltrain.core.errors import ConfigError, SpecError
+from marltrain.core.layout import Layout
+from marltrain.core.seeds import generator
 from marltrain.policies.backends import make_backend
 from marltrain.policies.default_network import default_network
 from marltrain.policies.networks import CNN, GRU, MLP, Head, NetworkDefinition, NetworkSpec, Plan, spec_from
 from marltrain.policies.parameters import LARGE, Parameter
-from marltrain.random import generator
 from tests.policies.batches import IMAGE, VECTOR
 
 BACKEND = make_backend("torch", "cpu")

@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SaveError
-from marltrain.layout import Layout
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.layout import Layout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.normalisation import RunningStatistics, normalised_observations
 from tests.policies.backends.both import BOTH

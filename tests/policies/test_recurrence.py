@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
-from marltrain.layout import Layout
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Layout
 from marltrain.policies.batch import Column, Needs, Rollout
 from marltrain.policies.networks import GRU, LSTM, MLP, Head, NetworkDefinition
 from marltrain.policies.recurrence import carries_after, memory_of, needs_of, sequence_columns

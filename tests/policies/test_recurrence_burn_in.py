@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.layout import map_tree
+from marltrain.core.layout import map_tree
 from marltrain.policies.batch import SequenceTransitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.algorithms.twins import BOX, ON, in_numbers

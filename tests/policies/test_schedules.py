@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 import ray
 
 import marltrain as mt
-from marltrain.cluster import NAMESPACE
-from marltrain.errors import ConfigError, SpecError, WorkerError
+from marltrain.core.errors import ConfigError, SpecError, WorkerError
 from marltrain.policies.memory.observed import ObservedReader
+from marltrain.processes.ray_actors import NAMESPACE
 from marltrain.tools import attach as attaching
 from marltrain.trainer.jobs.messages import RunProgress
 from marltrain.trainer.reporting.run_view import RunView

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.tools.offline import _filled, _spec_of
 from marltrain.trainer.seats import Seating
 from tests.toys import Identity

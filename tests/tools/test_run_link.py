@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from marltrain.cluster import ActorError
-from marltrain.errors import WorkerError
+from marltrain.core.errors import WorkerError
+from marltrain.processes.ray_actors import ActorError
 from marltrain.tools import run_link
 from marltrain.tools.run_link import RunLink
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from marltrain.errors import AgentError, ConfigError, SaveError
-from marltrain.files import with_checksum
+from marltrain.core.errors import AgentError, ConfigError, SaveError
+from marltrain.core.remedies import on_command_line
 from marltrain.policies.agents.fixed import RandomAgent
-from marltrain.remedies import on_command_line
+from marltrain.storage.files import with_checksum
 from marltrain.tools import saved_search
 from marltrain.tools.saved_search import Search, search_in
 from marltrain.tools.training import Reading, Training

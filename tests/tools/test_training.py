@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import resolve
-from marltrain.errors import ConfigError
 from marltrain.tools.training import OF_TOOLS, Plan, loss_of
 from tests.toys import Identity
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import AgentError, ConfigError, MaskError
 from marltrain.envs import probe
-from marltrain.errors import AgentError, ConfigError, MaskError
 from marltrain.trainer.by_player import by_player
 from tests.toys import Identity, Relay
 from tests.trainer.running import ppo, trainer

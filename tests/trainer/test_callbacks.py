@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
 from marltrain.trainer.callbacks import EVENTS, Callback, CallbackList, Moment
 
 

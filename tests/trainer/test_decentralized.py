@@ -12,8 +12,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, EnvError
-from marltrain.random import child_seed
+from marltrain.core.errors import AgentError, ConfigError, EnvError
+from marltrain.core.seeds import child_seed
 from marltrain.trainer.callbacks import Callback
 from tests.envs.driving import run_seed
 from tests.faulty_toys import Broken, Forgetful

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.trainer.demonstrations import demonstrations
 from tests.toys import Crowd, Identity, Inn, Motley, Relay
 

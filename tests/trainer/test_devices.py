@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from marltrain.policies.backends import torch as torch_backend
 from marltrain.trainer.devices import device_lines, join_devices
 from tests.toys import Identity

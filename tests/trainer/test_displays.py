@@ -6,7 +6,7 @@ from pathlib import Path
 import imageio.v3
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.play import play
 from tests.trainer.test_play import Canvas, copycats
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import TestSchedule, left, passed
 from tests.toys import Identity

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.hooks import FunctionHooks, Periodic
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
-from marltrain.remedies import on_command_line
+from marltrain.core.errors import ConfigError
+from marltrain.core.remedies import on_command_line
 from tests.house.repository import ROOT
 from tests.trainer.running import At, ppo, tables, trainer
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.callbacks import EVENTS, CallbackList, Moment
 
 

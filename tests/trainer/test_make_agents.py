@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.trainer.make_agents import make_agents
 from tests.gymnasium_toys import MaskedByInfo
 from tests.toys import Crowd, Identity, Motley, Relay

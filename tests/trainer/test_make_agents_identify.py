@@ -10,7 +10,7 @@ from gymnasium import spaces
 from pettingzoo.utils.wrappers import BaseParallelWrapper
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from tests.toys import Crowd, Identity
 from tests.trainer.running import SMALL, dqn, ppo, trainer, weights
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import MaskError
+from marltrain.core.errors import MaskError
 from tests.trainer.running import At, ppo, trainer
 
 WRONG = [

@@ -11,7 +11,7 @@ import numpy as np
 import pygame
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.trainer import displays
 from marltrain.trainer.play import play

@@ -8,7 +8,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from marltrain.errors import AgentError, ConfigError, EnvError
+from marltrain.core.errors import AgentError, ConfigError, EnvError
 from marltrain.policies.agents.fixed import FunctionAgent, RandomAgent
 from marltrain.trainer.make_agents import make_agents
 from marltrain.trainer.play import play

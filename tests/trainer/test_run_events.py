@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError, EnvError
+from marltrain.core.errors import ConfigError, EnvError
 from marltrain.trainer.callbacks import Callback
 from tests.faulty_toys import Broken
 from tests.toys import Identity

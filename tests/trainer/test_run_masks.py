@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.callbacks import Callback

@@ -9,11 +9,11 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.errors import AgentError
+from marltrain.core.seeds import child_seed
 from marltrain.envs import probe, resolve
-from marltrain.errors import AgentError
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.random import child_seed
 from marltrain.trainer.seats import Seating
 from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import SMALL, Student, changed, ppo, trainer, weights

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.trainer.teams import joint_teams
 from tests.toys import Crowd, Identity, Relay

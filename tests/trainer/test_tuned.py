@@ -3,8 +3,8 @@ from inspect import signature
 
 import pytest
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import list_environments
-from marltrain.errors import ConfigError
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.make_agents import make_agents
 from marltrain.trainer.tuned import _TABLE, tuned

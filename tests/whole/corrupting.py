@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import marltrain as mt
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.trainer.saving.checkpoint import find
 from tests.whole.resuming import CASES, summary
 

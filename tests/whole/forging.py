@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 import marltrain as mt
-from marltrain import files
-from marltrain.errors import AgentError, ConfigError, SaveError
+from marltrain.core.errors import AgentError, ConfigError, SaveError
+from marltrain.storage import files
 from marltrain.trainer.saving.checkpoint import ARRAYS, FILES, FOLDER, MANIFEST, MEMORY, VALUES, find
 from tests.whole.forged_kinds import KINDS
 from tests.whole.forgeries import altered

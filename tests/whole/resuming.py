@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import marltrain as mt
-from marltrain.checks import counted, of_type
-from marltrain.errors import SaveError
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.storage.checks import counted, of_type
+from marltrain.storage.state import State
 from tests.gymnasium_toys import Film
 from tests.toys import Crowd, Identity, Motley, Relay
 

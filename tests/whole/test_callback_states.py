@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.policies.agents.agent import Agent
 from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.due import Budgets

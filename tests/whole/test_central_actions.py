@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from tests.toys import Crowd, Identity, Motley
 from tests.trainer.running import SMALL, changed, trainer, weights
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from tests.whole.forged_kinds import KINDS
 from tests.whole.forging import made, resumed
 from tests.whole.resuming import Switch

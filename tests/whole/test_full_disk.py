@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import SaveError
-from marltrain.files import write_arrays
+from marltrain.core.errors import SaveError
+from marltrain.storage.files import write_arrays
 from marltrain.trainer.reporting.history import History
 from tests.trainer.running import At, dqn, ppo, tables, trainer, weights
 

@@ -21,8 +21,8 @@ from safetensors.numpy import load_file, save_file
 
 import marltrain as mt
 from marltrain.cli import main
-from marltrain.errors import SaveError
-from marltrain.files import sha256, with_checksum
+from marltrain.core.errors import SaveError
+from marltrain.storage.files import sha256, with_checksum
 from marltrain.trainer.reporting.plots import plot_runs
 from marltrain.trainer.saving.checkpoint import FILES, MANIFEST, find
 from tests.tiers import LONG

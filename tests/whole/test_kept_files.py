@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.errors import MarlTrainError
+from marltrain.core.errors import MarlTrainError
 from marltrain.tools.evaluating.replays import read_replay
 from marltrain.tools.run_files.reading import read_plan, read_settings
 from marltrain.tools.saved_run import open_run

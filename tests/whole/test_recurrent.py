@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.layout import arrays_of, map_tree
+from marltrain.core.layout import arrays_of, map_tree
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.memory_games import Recall
 from tests.policies.backends.both import BOTH

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from tests.policies.agents.tianshou import making
 from tests.tiers import LONG
 from tests.toys import Crowd, Identity

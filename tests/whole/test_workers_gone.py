@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import EnvError, MaskError
 from marltrain.envs import make_vector
-from marltrain.errors import EnvError, MaskError
 from tests.envs.driving import act
 from tests.faulty_toys import Broken
 from tests.tiers import LONG

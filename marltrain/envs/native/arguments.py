@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, shown
+from marltrain.core.errors import ConfigError, shown
 
 LARGEST = 2**63 - 1
 """The largest integer that a rule can hold."""

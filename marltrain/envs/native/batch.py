@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError, EnvError
+from marltrain.core.layout import Array, Obs
+from marltrain.core.seeds import sequence
+from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs.faults import location
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.records import check, restore_records, store
 from marltrain.envs.python.contract import Contract
 from marltrain.envs.recorded import Recorded, flat_values
-from marltrain.errors import ConfigError, EnvError
-from marltrain.layout import Array, Obs
-from marltrain.random import sequence
-from marltrain.spec import EnvSpec, Step, empty_actions
 
 STEP, RESET, BEGIN, PUBLISH, VIEW = range(5)
 """Commands of `kernel.run`, with the same numbers as there."""
@@ -125,7 +125,7 @@ class GameBatch:
     @property
     def entry(self) -> int:
         """Address at which compiled code calls `kernel.run`, with `address` and the other arguments used here."""
-        from marltrain.addresses import entry
+        from marltrain.jit.views import entry
 
         return entry(self._run, 5)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
 
 Bounds = tuple[Array, Array]
 """The lowest and the highest value, each with the field's shape."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import outcomes
-from marltrain.compiling import inner
-from marltrain.random import SEED_LIMIT
+from marltrain.core.seeds import SEED_LIMIT
+from marltrain.jit.compiling import inner
+from marltrain.jit.views import outcomes
 
 _GAMMA, _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _U11, _U16, _U27, _U30, _U31 = np.uint64(11), np.uint64(16), np.uint64(27), np.uint64(30), np.uint64(31)
@@ -97,7 +97,7 @@ _START_B = np.uint64(0x8B51F9DD)
 
 @inner
 def episode_seed(s: Any, episode: int) -> Any:
-    """Return `child_seed(run seed, "episode", role, environment, episode)`; see `marltrain.random`."""
+    """Return `child_seed(run seed, "episode", role, environment, episode)`; see `marltrain.core.seeds`."""
     stir = np.uint64(s.stir)
     value = (np.uint64(episode) ^ stir) & _LOW32
     value = (value * ((stir * _SEED_A) & _LOW32)) & _LOW32

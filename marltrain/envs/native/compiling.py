@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain import addresses
-from marltrain.compiling import cached_on_disk, dependencies, inner, key_of, python_function
 from marltrain.envs.native.game import Game
+from marltrain.jit import views
+from marltrain.jit.compiling import cached_on_disk, dependencies, inner, key_of, python_function
 
 Program = Callable[[int, int, int, int, int], int]
 """`kernel.run`, compiled for one game."""
@@ -76,8 +76,8 @@ def _key(game: Game, sizes: dict[str, Any]) -> str:
 
 @functools.cache
 def _sources() -> str:
-    """Return a hash of all files of this package and of `marltrain.addresses`."""
+    """Return a hash of all files of this package and of `marltrain.jit.views`."""
     digest = hashlib.sha256()
-    for path in [*sorted(Path(__file__).parent.rglob("*.py")), Path(str(addresses.__file__))]:
+    for path in [*sorted(Path(__file__).parent.rglob("*.py")), Path(str(views.__file__))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

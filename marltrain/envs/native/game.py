@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.spaces import without_mask
+from marltrain.core.spec import LONE_PLAYER, EnvSpec, PlayerSpec
 from marltrain.envs.native.bounds import COUNT, Bounds, bounds_of
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, Layout, Space
-from marltrain.spaces import without_mask
-from marltrain.spec import LONE_PLAYER, EnvSpec, PlayerSpec
 
 TERMINATED, TRUNCATED = 1, 2
 """Values of `s.over[p]` for a player that is terminated or truncated in this step. 0: the player continues."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import flags, numbers, record_at, wholes
-from marltrain.compiling import inner
 from marltrain.envs.native.chance import episode_seed, seed
 from marltrain.envs.native.game import TERMINATED, TRUNCATED
+from marltrain.jit.compiling import inner
+from marltrain.jit.views import flags, numbers, record_at, wholes
 
 # Placeholders, replaced for each game.
 FIELDS = np.dtype([("steps", np.int64)])

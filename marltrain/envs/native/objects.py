@@ -11,14 +11,14 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils import parallel_to_aec, wrappers
 
+from marltrain.core.errors import ConfigError, EnvError, did_you_mean
+from marltrain.core.remedies import written
+from marltrain.core.seeds import SEED_LIMIT
+from marltrain.core.spec import Step
 from marltrain.envs.layers import layers
 from marltrain.envs.native.batch import BEGIN, VIEW, GameBatch
 from marltrain.envs.native.catalogue import GAMES, find
 from marltrain.envs.native.game import Game
-from marltrain.errors import ConfigError, EnvError, did_you_mean
-from marltrain.random import SEED_LIMIT
-from marltrain.remedies import written
-from marltrain.spec import Step
 
 
 def parallel_env(name: str, render_mode: str | None = None, **arguments: Any) -> Any:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.layout import Array
 from marltrain.envs.native.bounds import Bounds
 from marltrain.envs.native.game import Game
-from marltrain.errors import ConfigError, shown
-from marltrain.layout import Array
 
 
 def restore_records(game: Game, records: Array, saved: Mapping[str, Array], first: int, *, may_be_over: bool) -> None:

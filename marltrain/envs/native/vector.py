@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from marltrain.core.errors import ConfigError
+from marltrain.core.spec import Step
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import LocalVectorEnv
-from marltrain.errors import ConfigError
-from marltrain.spec import Step
 
 
 class NativeVectorEnv(LocalVectorEnv):

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.checks import MOST_COUNTED, within
-from marltrain.errors import SaveError
-from marltrain.layout import Array
-from marltrain.random import MOST_SEED
-from marltrain.spec import EnvSpec, empty_actions
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.core.seeds import MOST_SEED
+from marltrain.core.spec import EnvSpec, empty_actions
+from marltrain.storage.checks import MOST_COUNTED, within
+from marltrain.storage.state import State
 
 _START = 64
 """Initial capacity in env steps."""

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.errors import EnvError, MarlTrainError, SpecError, error_text, text_of
+from marltrain.core.layout import Array, Obs, Space, arrays_of
+from marltrain.core.spaces import without_mask
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs.layers import layers, metadata_of
 from marltrain.envs.python.global_state import flat_state, state_method
 from marltrain.envs.python.masks import MaskReader
-from marltrain.errors import EnvError, MarlTrainError, SpecError, error_text, text_of
-from marltrain.layout import Array, Obs, Space, arrays_of
-from marltrain.spaces import without_mask
-from marltrain.spec import EnvSpec, Step
 
 PROBE_SEED = 0
 Views = dict[Any, tuple[Any, Any]]

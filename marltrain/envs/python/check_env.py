@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import check_flags
+from marltrain.core.errors import EnvError, MarlTrainError, error_text, printable
+from marltrain.core.layout import Array
+from marltrain.core.legal import Legal
+from marltrain.core.seeds import child_seed, generator
+from marltrain.core.settings import check_flags
+from marltrain.core.spec import BY_ENV, MOST_STATE, EnvSpec, Step, empty_actions
 from marltrain.envs.python.adapter import Adapter
 from marltrain.envs.python.check_wrappers import Findings, watch
 from marltrain.envs.python.contract import Contract
 from marltrain.envs.python.probe import adapter_of, probe
 from marltrain.envs.registry import Source, resolve
-from marltrain.errors import EnvError, MarlTrainError, error_text, printable
-from marltrain.layout import Array
-from marltrain.legal import Legal
-from marltrain.random import child_seed, generator
-from marltrain.spec import BY_ENV, MOST_STATE, EnvSpec, Step, empty_actions
 
 LONGEST = 1000
 """Env steps after which a checked episode is stopped."""

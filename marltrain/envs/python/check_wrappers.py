@@ -10,13 +10,13 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo.utils.wrappers import MultiEpisodeEnv
 
+from marltrain.core.layout import NUMBERS, Space
 from marltrain.envs.layers import layers
 from marltrain.envs.python.last import has_own_last
 from marltrain.envs.python.names import text_name
 from marltrain.envs.python.returned import PARALLEL_RESET, PARALLEL_STEP, check_reset, check_step
 from marltrain.envs.python.rewards import is_number
 from marltrain.envs.registry import api_of
-from marltrain.layout import NUMBERS, Space
 
 NAMED = 3
 """Other players that a finding names; the rest is counted."""

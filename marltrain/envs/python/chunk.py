@@ -13,6 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import EnvError, MarlTrainError, SpecError, clean, traceback_of
+from marltrain.core.layout import Array
+from marltrain.core.seeds import child_seed
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs.faults import CONTRACT, EXCEPTION, Fault, FaultPolicy, location
 from marltrain.envs.python.action_log import ActionLog
 from marltrain.envs.python.adapter import Adapter
@@ -20,10 +24,6 @@ from marltrain.envs.python.contract import Contract, Violation
 from marltrain.envs.python.probe import adapter_of, fault_text, make_env
 from marltrain.envs.recorded import Recorded, values_of
 from marltrain.envs.registry import Source
-from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, traceback_of
-from marltrain.layout import Array
-from marltrain.random import child_seed
-from marltrain.spec import EnvSpec, Step
 
 NOT_REPRODUCIBLE = "marked as not reproducible, so that no episode can be played again"
 

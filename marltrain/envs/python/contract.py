@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import VECTOR, Array, Obs
-from marltrain.legal import Legal
-from marltrain.spec import EnvSpec, Group, Step
-from marltrain.values import FINITE, leaves_space
+from marltrain.core.layout import VECTOR, Array, Obs
+from marltrain.core.legal import Legal
+from marltrain.core.spec import EnvSpec, Group, Step
+from marltrain.core.values import FINITE, leaves_space
 
 _WAITS = (
     ". If it waits for the moves of others, declare the environment's metadata: 'turn_based': True; no action is then "

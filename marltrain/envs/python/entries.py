@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.errors import EnvError, SpecError, shown
+from marltrain.core.layout import Space
 from marltrain.envs.python.masks import MASK
 from marltrain.envs.python.names import text_name
-from marltrain.errors import EnvError, SpecError, shown
-from marltrain.layout import Space
 
 _SINGLE = (bool, float, int, np.bool_, np.float64)
 """Types of the most common values for all players."""

@@ -9,9 +9,9 @@ import numpy as np
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper, OrderEnforcingWrapper
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper, parallel_to_aec_wrapper
 
+from marltrain.core.errors import EnvError, shown
+from marltrain.core.layout import NUMBERS, Array
 from marltrain.envs.layers import layers
-from marltrain.errors import EnvError, shown
-from marltrain.layout import NUMBERS, Array
 
 _FORWARDING = frozenset(
     kind.state

@@ -14,11 +14,11 @@ import gymnasium
 from pettingzoo import AECEnv
 from pettingzoo.utils.conversions import parallel_to_aec_wrapper
 
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
 from marltrain.envs.layers import layers
 from marltrain.envs.python.rewards import check_reward, refuse_text
 from marltrain.envs.python.turns import TurnAdapter
-from marltrain.layout import Array
-from marltrain.spec import Step
 
 _PETTINGZOO = frozenset({AECEnv.last, parallel_to_aec_wrapper.last})
 """Methods `last` that return `observe()` and attributes."""

@@ -1,7 +1,7 @@
 """Masks of legal moves: which players have them, and the checked mask of one decision.
 
 A mask is the entry "action_mask" of a player's observation or of its info: one 0 or 1 for each Discrete action, or for
-each choice of each number of a MultiDiscrete action, see `marltrain.legal`.
+each choice of each number of a MultiDiscrete action, see `marltrain.core.legal`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.errors import EnvError, SpecError, did_you_mean, shown
+from marltrain.core.layout import NUMBERS, Array, Space
+from marltrain.core.legal import Legal
+from marltrain.core.spaces import without_mask
+from marltrain.core.spec import PlayerSpec
 from marltrain.envs.python.names import text_name
-from marltrain.errors import EnvError, SpecError, did_you_mean, shown
-from marltrain.layout import NUMBERS, Array, Space
-from marltrain.legal import Legal
-from marltrain.spaces import without_mask
-from marltrain.spec import PlayerSpec
 
 MASK = "action_mask"
 """Key of masks in observations and infos, and of their declaration in an environment's metadata."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marltrain.errors import SpecError, shown
+from marltrain.core.errors import SpecError, shown
 
 
 def text_name(key: Any) -> str:

@@ -7,6 +7,9 @@ from typing import Any
 
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 
+from marltrain.core.errors import EnvError
+from marltrain.core.layout import Array, Space
+from marltrain.core.spec import LONE_PLAYER, EnvSpec, Step
 from marltrain.envs.layers import layers, metadata_of
 from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views
 from marltrain.envs.python.returned import (
@@ -19,9 +22,6 @@ from marltrain.envs.python.returned import (
     wrong_step,
 )
 from marltrain.envs.python.rewards import USUAL, check_reward, refuse_text
-from marltrain.errors import EnvError
-from marltrain.layout import Array, Space
-from marltrain.spec import LONE_PLAYER, EnvSpec, Step
 
 
 class ParallelAdapter(Adapter):

@@ -12,12 +12,12 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from marltrain.core.errors import SpecError, shown
+from marltrain.core.layout import NUMBERS, Array, Space
 from marltrain.envs.layers import metadata_of, outermost
 from marltrain.envs.python.entries import Entries, has_entries
 from marltrain.envs.python.global_state import state_method
 from marltrain.envs.python.returned import bad_flags, check_info, check_reset, wrong_step
-from marltrain.errors import SpecError, shown
-from marltrain.layout import NUMBERS, Array, Space
 
 PLAYERS = "players"
 """Entry of an environment's metadata: whether the entries of its spaces are players."""

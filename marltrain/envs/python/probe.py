@@ -6,6 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
+from marltrain.core.errors import EnvError, MarlTrainError, SpecError, clean, error_text, text_of, warn
+from marltrain.core.layout import Layout
+from marltrain.core.spaces import as_choices, without_mask
+from marltrain.core.spec import EnvSpec, PlayerSpec
 from marltrain.envs.frame_stack import frames_of, remembers
 from marltrain.envs.layers import metadata_of, outermost
 from marltrain.envs.python.adapter import Adapter
@@ -16,10 +20,6 @@ from marltrain.envs.python.names import by_text, check_names, text_name
 from marltrain.envs.python.parallel import GymnasiumAdapter, ParallelAdapter
 from marltrain.envs.python.turns import TurnAdapter
 from marltrain.envs.registry import Source, api_of, resolve
-from marltrain.errors import EnvError, MarlTrainError, SpecError, clean, error_text, text_of, warn
-from marltrain.layout import Layout
-from marltrain.spaces import as_choices, without_mask
-from marltrain.spec import EnvSpec, PlayerSpec
 
 _ADAPTERS: dict[str, type[Adapter]] = {"parallel": ParallelAdapter, "turns": TurnAdapter, "gymnasium": GymnasiumAdapter}
 

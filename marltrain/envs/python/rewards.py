@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import EnvError, shown
-from marltrain.layout import NUMBERS
+from marltrain.core.errors import EnvError, shown
+from marltrain.core.layout import NUMBERS
 
 TEXT = (str, bytes)
 """Types that numpy converts to numbers and Python treats as True."""

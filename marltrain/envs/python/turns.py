@@ -16,13 +16,13 @@ from typing import Any
 from gymnasium import spaces
 from pettingzoo.utils import BaseWrapper, OrderEnforcingWrapper
 
+from marltrain.core.errors import EnvError
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs.layers import layers
 from marltrain.envs.python.adapter import PROBE_SEED, Adapter, Views
 from marltrain.envs.python.returned import bad_flags, check_mappings
 from marltrain.envs.python.rewards import USUAL, check_reward, refuse_text
-from marltrain.errors import EnvError
-from marltrain.layout import Array
-from marltrain.spec import EnvSpec, Step
 
 _ATTRIBUTES = ("agents", "agent_selection", "_cumulative_rewards", "terminations", "truncations", "infos")
 _FORWARDING = (None, BaseWrapper.__getattr__, OrderEnforcingWrapper.__getattr__)

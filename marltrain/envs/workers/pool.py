@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from marltrain.core.errors import EnvError, WorkerError
 from marltrain.envs.faults import DIED, TIMEOUT
 from marltrain.envs.workers.worker import STARTED, STEP, Answer, Task
-from marltrain.errors import EnvError, WorkerError
 
 STARTING = 60.0
 """Seconds, in addition to `env_timeout`, for a worker's start and the construction of its environments."""

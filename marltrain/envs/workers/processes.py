@@ -10,12 +10,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from marltrain.children import PATIENCE, fate, here_only, start, start_context, within_limits
+from marltrain.core.errors import WorkerError
 from marltrain.envs.faults import DIED
 from marltrain.envs.workers import worker
 from marltrain.envs.workers.pool import Loss, WorkerPool
 from marltrain.envs.workers.worker import Answer, Order, Task
-from marltrain.errors import WorkerError
+from marltrain.processes.children import PATIENCE, fate, here_only, start, start_context, within_limits
 
 FEWER = "Use fewer workers (num_workers), or fewer environments"
 

@@ -9,15 +9,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from marltrain.children import PATIENCE, here_only
-from marltrain.cluster import Actor, ActorError, Cluster
+from marltrain.core.errors import WorkerError
+from marltrain.core.layout import Array
 from marltrain.envs.faults import DIED
 from marltrain.envs.workers.pool import Loss, WorkerPool
 from marltrain.envs.workers.ray_worker import EnvActor
 from marltrain.envs.workers.shared import Block, Shared
 from marltrain.envs.workers.worker import STEP, Answer, Order, Task
-from marltrain.errors import WorkerError
-from marltrain.layout import Array
+from marltrain.processes.children import PATIENCE, here_only
+from marltrain.processes.ray_actors import Actor, ActorError, Cluster
 
 _NO_LIMIT = 10.0**9
 """Seconds."""

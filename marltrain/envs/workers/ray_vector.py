@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.cluster import ANSWER, Cluster, check_resources
 from marltrain.envs.faults import FaultPolicy
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import check_timeout
 from marltrain.envs.workers.ray_pool import RayPool
 from marltrain.envs.workers.shared import shared_arrays, shared_size
 from marltrain.envs.workers.vector import WorkerVectorEnv
+from marltrain.processes.ray_actors import ANSWER, Cluster, check_resources
 
 
 class RayVectorEnv(WorkerVectorEnv):

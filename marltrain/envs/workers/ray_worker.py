@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.cluster import Served
+from marltrain.core.layout import Array
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk
 from marltrain.envs.workers.shared import Block
 from marltrain.envs.workers.worker import STARTED, Answer, Order, Task, WorkerFailure, answer, build
-from marltrain.layout import Array
+from marltrain.processes.ray_actors import Served
 
 
 class EnvActor(Served):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marltrain.layout import Allocate, Array
-from marltrain.spec import EnvSpec, Step, empty_actions
+from marltrain.core.layout import Allocate, Array
+from marltrain.core.spec import EnvSpec, Step, empty_actions
 
 _ALIGNMENT = 64
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from marltrain.children import within_limits
+from marltrain.core.processor import usable_cores
 from marltrain.envs.faults import FaultPolicy
 from marltrain.envs.registry import resolve
 from marltrain.envs.vector import check_timeout
 from marltrain.envs.workers.processes import FEWER, ProcessPool, worker_context
 from marltrain.envs.workers.shared import shared_arrays, shared_size
 from marltrain.envs.workers.vector import WorkerVectorEnv
-from marltrain.processor import usable_cores
+from marltrain.processes.children import within_limits
 
 
 class SubprocVectorEnv(WorkerVectorEnv):

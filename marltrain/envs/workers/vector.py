@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from marltrain.config import check_flags
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.core.seeds import child_seed
+from marltrain.core.settings import check_flags
+from marltrain.core.spec import Step, empty_actions
 from marltrain.envs.faults import DIED, Fault, FaultPolicy, decode_faults, location
 from marltrain.envs.registry import Source
 from marltrain.envs.vector import VectorEnv
 from marltrain.envs.workers.pool import Loss, WorkerPool
 from marltrain.envs.workers.shared import Shared
 from marltrain.envs.workers.worker import BEGIN, RESTORE, SNAPSHOT, Report, Task
-from marltrain.errors import ConfigError
-from marltrain.files import pack_arrays, unpack_arrays
-from marltrain.layout import Array
-from marltrain.random import child_seed
-from marltrain.spec import Step, empty_actions
+from marltrain.storage.files import pack_arrays, unpack_arrays
 
 
 def shares(num_envs: int, num_workers: int) -> list[int]:

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from marltrain.children import end_with_the_parent, settle
+from marltrain.core.errors import ConfigError, error_text, text_of, traceback_of
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec
 from marltrain.envs.faults import Fault, FaultPolicy, decode_faults, encode_faults
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk, Track
 from marltrain.envs.recorded import Recorded
 from marltrain.envs.registry import Source
 from marltrain.envs.workers.shared import Shared, shared_arrays
-from marltrain.errors import ConfigError, error_text, text_of, traceback_of
-from marltrain.files import pack_arrays, unpack_arrays
-from marltrain.layout import Array
-from marltrain.spec import EnvSpec
+from marltrain.processes.children import end_with_the_parent, settle
+from marltrain.storage.files import pack_arrays, unpack_arrays
 
 STARTED = 0
 """The number of a worker's answer after it has built its environments."""

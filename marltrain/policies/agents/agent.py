@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.core.seeds import child_seed
+from marltrain.core.spaces import as_choices, describe_space, without_mask
+from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.files import write_agents
 from marltrain.policies.agents.rng import RngMixin
@@ -18,9 +21,6 @@ from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded
 from marltrain.policies.batch import Acted, AgentState, Experience
 from marltrain.policies.identity import observed_by
 from marltrain.policies.learner.learner import Learner
-from marltrain.random import child_seed
-from marltrain.spaces import as_choices, describe_space, without_mask
-from marltrain.spec import PlayerSpec
 
 
 class Agent(RngMixin):

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from marltrain.layout import Array, Layout, Obs, map_tree
+from marltrain.core.layout import Array, Layout, Obs, map_tree
+from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
+from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.spaces import in_units
 from marltrain.policies.batch import Acted, Experience, Needs, Rollout
 from marltrain.policies.learner.learner import Learner, Pace
-from marltrain.random import MOST_SEED, generator, restored, state_of
-from marltrain.spec import PlayerSpec
-from marltrain.state import State
+from marltrain.storage.state import State
 
 
 class SeatedAgent(Protocol):

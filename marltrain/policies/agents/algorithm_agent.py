@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.checks import of_type
-from marltrain.config import Unsaved, build, check_function, checked_arguments, validate
-from marltrain.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
-from marltrain.layout import Array, Obs, Space, map_tree
+from marltrain.core.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
+from marltrain.core.layout import Array, Obs, Space, map_tree
+from marltrain.core.seeds import chosen_seed
+from marltrain.core.settings import Unsaved, build, check_function, checked_arguments, validate
+from marltrain.core.spaces import check_actions, describe_space, without_mask
+from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
 from marltrain.policies.agents.placement import AUTO, CPU, Placement, moved, placement
@@ -33,9 +35,7 @@ from marltrain.policies.learner.memory_numbers import Remembering
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import NetworkSpec, spec_from
 from marltrain.policies.schedules import Schedule
-from marltrain.random import chosen_seed
-from marltrain.spaces import check_actions, describe_space, without_mask
-from marltrain.spec import PlayerSpec
+from marltrain.storage.checks import of_type
 
 REWARD_MODEL = "reward_model"
 """Name of the setting that replaces the environment's rewards."""

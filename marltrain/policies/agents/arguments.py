@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from inspect import Parameter, Signature
 from typing import Any, Concatenate, ParamSpec, cast
 
-from marltrain.config import hints_of, setting
-from marltrain.layout import Space
+from marltrain.core.layout import Space
+from marltrain.core.settings import hints_of, setting
 
 P = ParamSpec("P")
 

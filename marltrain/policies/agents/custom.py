@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import build, check_function, checked_arguments, setting
-from marltrain.errors import AgentError, ConfigError, SaveError, error_text, shown
-from marltrain.layout import Array, Obs, Space, map_tree
+from marltrain.core.errors import AgentError, ConfigError, SaveError, error_text, shown
+from marltrain.core.layout import Array, Obs, Space, map_tree
+from marltrain.core.seeds import MOST_SEED, chosen_seed
+from marltrain.core.settings import build, check_function, checked_arguments, setting
+from marltrain.core.spaces import action_bounds
 from marltrain.policies.agents.agent_learner import what_followed
 from marltrain.policies.agents.arguments import AgentSignature, accepts
 from marltrain.policies.agents.custom_losses import Loss, LossBatch, named_losses
@@ -30,9 +32,7 @@ from marltrain.policies.learner.learner import Pace
 from marltrain.policies.learner.parallel.model_replicas import ModelSteps, model_steps
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Rollouts
 from marltrain.policies.schedules import Schedule
-from marltrain.random import MOST_SEED, chosen_seed
-from marltrain.spaces import action_bounds
-from marltrain.state import State
+from marltrain.storage.state import State
 
 
 @dataclass(frozen=True, kw_only=True)

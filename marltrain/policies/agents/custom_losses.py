@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marltrain.config import check_function
-from marltrain.errors import AgentError, shown
+from marltrain.core.errors import AgentError, shown
+from marltrain.core.settings import check_function
 
 
 @dataclass

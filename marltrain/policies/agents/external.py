@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, SaveError, shown
-from marltrain.layout import Array, Obs, Space, map_tree
-from marltrain.legal import Legal
+from marltrain.core.errors import AgentError, SaveError, shown
+from marltrain.core.layout import Array, Obs, Space, map_tree
+from marltrain.core.legal import Legal
+from marltrain.core.seeds import MOST_SEED, fresh_seed, generator, restored, state_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.batch import Acted, Needs
@@ -21,8 +22,7 @@ from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.sequences import transition_reader
 from marltrain.policies.memory.streams import Streams
-from marltrain.random import MOST_SEED, fresh_seed, generator, restored, state_of
-from marltrain.state import State
+from marltrain.storage.state import State
 
 
 class ExternalAgent(Agent):

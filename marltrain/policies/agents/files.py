@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from marltrain.descriptions import Description
-from marltrain.errors import AgentError, SaveError, shown, warn
-from marltrain.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, SaveError, shown, warn
+from marltrain.core.layout import Array
 from marltrain.policies.agents.supply import Supply
 from marltrain.policies.batch import AgentState
+from marltrain.storage.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
+from marltrain.storage.manifest import Description
 
 LOGGER = logging.getLogger("marltrain")
 DESCRIPTION = "agents.json"

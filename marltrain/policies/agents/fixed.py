@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import check_function, checked_arguments
-from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import Array, Obs, Space, arrays_of, map_tree
-from marltrain.legal import Legal
+from marltrain.core.errors import AgentError, SpecError, shown
+from marltrain.core.layout import Array, Obs, Space, arrays_of, map_tree
+from marltrain.core.legal import Legal
+from marltrain.core.seeds import MOST_SEED, chosen_seed
+from marltrain.core.settings import check_function, checked_arguments
+from marltrain.core.spaces import action_bounds
+from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, encoded, spaces_from
 from marltrain.policies.batch import Acted, AgentState
-from marltrain.random import MOST_SEED, chosen_seed
-from marltrain.spaces import action_bounds
-from marltrain.spec import PlayerSpec
 
 
 class RandomAgent(Agent):

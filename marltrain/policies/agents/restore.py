@@ -8,7 +8,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from marltrain.errors import AgentError, SaveError
+from marltrain.core.errors import AgentError, SaveError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.agents.supply import EXTERNAL

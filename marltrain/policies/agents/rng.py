@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from marltrain.errors import AgentError
-from marltrain.random import fresh_seed, generator
+from marltrain.core.errors import AgentError
+from marltrain.core.seeds import fresh_seed, generator
 
 
 class RngMixin:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import SaveError, shown
-from marltrain.layout import Part
+from marltrain.core.errors import SaveError, shown
+from marltrain.core.layout import Part
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.images import AUTO, FIRST, FRAMES_LAST, LAST, NONE, image_axes
 from marltrain.policies.networks import NetworkSpec

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from marltrain.config import check_flags
-from marltrain.errors import AgentError, SaveError, error_text, shown
+from marltrain.core.errors import AgentError, SaveError, error_text, shown
+from marltrain.core.settings import check_flags
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import SavedAgents, check_seated, read_agents, write_agents
 from marltrain.policies.agents.restore import check_place, restore

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, SpecError, shown
-from marltrain.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of, map_tree
-from marltrain.legal import Legal
-from marltrain.spaces import describe_space, space_from, split_mask
+from marltrain.core.errors import AgentError, SpecError, shown
+from marltrain.core.layout import NUMBERS, Array, Layout, Obs, Space, arrays_of, map_tree
+from marltrain.core.legal import Legal
+from marltrain.core.spaces import describe_space, space_from, split_mask
 
 
 def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple[Obs, Array | None, bool]:

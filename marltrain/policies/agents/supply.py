@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marltrain.errors import SaveError, shown
+from marltrain.core.errors import SaveError, shown
 from marltrain.policies.algorithms.registry import ALGORITHMS
 from marltrain.policies.batch import AgentState
 

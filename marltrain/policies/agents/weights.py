@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from marltrain.descriptions import Description
-from marltrain.errors import SaveError, did_you_mean, shown
-from marltrain.files import check_free, path_of, replacing_folder, write_arrays
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError, did_you_mean, shown
+from marltrain.core.layout import Array
 from marltrain.policies.agents.files import (
     DESCRIPTION,
     PLAYERS,
@@ -27,6 +25,8 @@ from marltrain.policies.agents.files import (
 )
 from marltrain.policies.agents.saved_images import IMAGES
 from marltrain.policies.batch import AgentState
+from marltrain.storage.files import check_free, path_of, replacing_folder, write_arrays
+from marltrain.storage.manifest import Description
 
 FILES = Description("marltrain-weights", 1, "saved weights", WEIGHTS_ONLY, "weights.safetensors")
 KINDS = ("net/", "statistics/", "team/net/")

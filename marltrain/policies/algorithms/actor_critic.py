@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import Range, setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import Range, setting
 from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, Networks, Settings, weighted_mean
 from marltrain.policies.batch import Batch, Column, Needs, Rollout
 from marltrain.policies.distributions import (

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import Range, setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import Range, setting
 from marltrain.policies.algorithms.natural_gradient import NaturalGradient
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batch import Batch, Column, Needs

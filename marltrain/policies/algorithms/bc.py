@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import Range, setting
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Layout, Space
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Layout, Space
+from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import Networks, weighted_mean

@@ -12,9 +12,9 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from marltrain.config import setting
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Layout, Space, size_of
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Layout, Space, size_of
+from marltrain.core.settings import setting
 from marltrain.policies.algorithms.base import Algorithm, missing, weighted_mean
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
 from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team, TeamSettings, by_member, for_players

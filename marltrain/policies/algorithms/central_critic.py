@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Layout, Space
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Layout, Space
+from marltrain.core.settings import setting
+from marltrain.core.spec import MOST_STATE
 from marltrain.policies.algorithms.actor_critic import ActorCritic
 from marltrain.policies.algorithms.base import STATE
 from marltrain.policies.batch import Needs, StateNeed
 from marltrain.policies.networks import Head, NetworkDefinition, Recurrent
-from marltrain.spec import MOST_STATE
 
 INPUTS = {"state": "state", "joint": "observations", "agent_specific": "state", "own": None}
 """The critic's input -> the kind of global state that it needs; see `StateNeed`."""

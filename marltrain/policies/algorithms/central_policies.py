@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import setting
-from marltrain.errors import SpecError
-from marltrain.layout import Array, Space
+from marltrain.core.errors import SpecError
+from marltrain.core.layout import Array, Space
+from marltrain.core.settings import setting
 from marltrain.policies.batch import Column
 from marltrain.policies.distributions import Continuous, RelaxedCategorical, policy_numbers_of
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of

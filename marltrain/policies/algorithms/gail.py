@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, Networks, Phase, weighted_mean

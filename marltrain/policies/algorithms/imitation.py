@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import Unsaved
-from marltrain.errors import AgentError, ConfigError, shown
-from marltrain.layout import Layout, Space, map_tree, size_of
+from marltrain.core.errors import AgentError, ConfigError, shown
+from marltrain.core.layout import Layout, Space, map_tree, size_of
+from marltrain.core.settings import Unsaved
 from marltrain.policies.algorithms.base import NORMALIZE
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.demonstrations import Demonstrations

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import setting
+from marltrain.core.spec import MOST_STATE
 from marltrain.policies.algorithms.base import Algorithm, Networks, Phase
 from marltrain.policies.batch import TeamRollout
 from marltrain.policies.networks import NetworkDefinition
 from marltrain.policies.row_draws import Draw
 from marltrain.policies.tensor_batch import TensorBatch
-from marltrain.spec import MOST_STATE
 
 MOST_PLAYERS = 10_000
 """Largest number of players of a team; it detects mistyped settings."""

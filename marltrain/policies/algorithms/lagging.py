@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.core.settings import setting
 from marltrain.policies.algorithms.replayed_rollouts import MOST_LOG_RATIO
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.schedules import Schedule

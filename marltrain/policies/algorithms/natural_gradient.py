@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 Divergence = Callable[[Any, Mapping[str, Callable[..., Any]], Any, Mapping[str, Any]], Any]
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import Range, setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards

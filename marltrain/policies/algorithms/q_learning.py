@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import Range, setting
-from marltrain.errors import ConfigError, SpecError
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.errors import ConfigError, SpecError
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import Range, setting
 from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,

@@ -35,7 +35,7 @@ def agent_class(name: str) -> "Any":
     """Return the agent class of a named algorithm; raises SaveError for an unknown one."""
     from importlib import import_module
 
-    from marltrain.errors import SaveError, did_you_mean
+    from marltrain.core.errors import SaveError, did_you_mean
 
     if name not in ALGORITHMS:
         raise SaveError(

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.core.settings import setting
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory.config import LONGEST, Replay
 from marltrain.policies.schedules import Schedule

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import Unsaved, check_function
-from marltrain.errors import AgentError, ConfigError, shown
-from marltrain.layout import Array, map_tree
+from marltrain.core.errors import AgentError, ConfigError, shown
+from marltrain.core.layout import Array, map_tree
+from marltrain.core.settings import Unsaved, check_function
 from marltrain.policies.agents.spaces import in_units
 from marltrain.policies.algorithms.base import NORMALIZE, Algorithm, CompiledForm, Networks, Phase
 from marltrain.policies.batch import Batch

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError, SpecError
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.errors import ConfigError, SpecError
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.base import FASTEST, Networks, Phase, weighted_mean

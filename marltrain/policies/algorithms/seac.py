@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.layout import Layout, Space
+from marltrain.core.layout import Layout, Space
+from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.a2c import A2CAlgorithm, A2CSettings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from marltrain.config import Range, setting
+from marltrain.core.settings import Range, setting
 from marltrain.policies.algorithms.base import (
     FASTEST,
     MOST_PASSES,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from marltrain.config import Range, setting
-from marltrain.layout import Array, Layout, Space
+from marltrain.core.layout import Array, Layout, Space
+from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, AdvantageSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from marltrain.errors import ConfigError, did_you_mean, error_text
-from marltrain.extras import install, is_installed
+from marltrain.core.errors import ConfigError, did_you_mean, error_text
+from marltrain.core.extras import install, is_installed
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.parallel.strategies import chosen
 

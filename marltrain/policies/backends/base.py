@@ -13,13 +13,13 @@ from typing import Any, Protocol
 import cloudpickle
 import numpy as np
 
-from marltrain.checks import finite, shaped, within
-from marltrain.errors import SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.trials import Trial
 from marltrain.policies.learner.parallel.strategies import Strategy
 from marltrain.policies.networks import NetworkDefinition, Plan
+from marltrain.storage.checks import finite, shaped, within
 
 Tensor = Any
 """A tensor or variable of the framework."""

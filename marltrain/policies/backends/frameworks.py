@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from marltrain.errors import AgentError, shown
+from marltrain.core.errors import AgentError, shown
+from marltrain.core.remedies import written
 from marltrain.policies.networks import NetworkDefinition
-from marltrain.remedies import written
 
 
 def framework_of(model: object) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 exp, log, sqrt, square, absolute, tanh = np.exp, np.log, np.sqrt, np.square, np.abs, np.tanh
 minimum, maximum, where = np.minimum, np.maximum, np.where

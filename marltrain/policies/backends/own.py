@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array, map_tree
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array, map_tree
 
 Loss = Callable[[Any, Any], Any]
 UNEQUAL = 1e-3

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from marltrain.errors import ConfigError, error_text
-from marltrain.version import version_of
+from marltrain.core.errors import ConfigError, error_text
+from marltrain.core.version import version_of
 
 Key = tuple[Any, ...]
 

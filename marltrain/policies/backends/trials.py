@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array, arrays_of, map_tree
+from marltrain.core.layout import Array, arrays_of, map_tree
 from marltrain.policies.networks import NetworkDefinition
 
 ROWS = 4

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, copy, flags, numbers, outcomes, record_at, wholes
-from marltrain.compiling import compiled, program
-from marltrain.layout import Array, Obs
+from marltrain.core.layout import Array, Obs
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import address_of, copy, flags, numbers, outcomes, record_at, wholes
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.batch import Acted

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.views import address_of
 
 
 def place_of(name: str, array: Array | None, kind: Any, shape: tuple[int, ...]) -> int:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import entry, fma, numbers
-from marltrain.compiling import compiled, program
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import entry, fma, numbers
 from marltrain.policies.compiled.gemm import BROAD, tile
 
 TANH, RELU, NONE = range(3)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import fma, numbers, record_at, wholes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import fma, numbers, record_at, wholes
 from marltrain.policies.compiled.layers import tanh
 from marltrain.policies.compiled.network import NETWORK, backward, forward, outputs_at, transpose_weights
 

@@ -7,9 +7,9 @@ from typing import Any, TypeGuard
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import call, numbers
-from marltrain.compiling import compiled
-from marltrain.layout import VECTOR
+from marltrain.core.layout import VECTOR
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import call, numbers
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer_entry
 from marltrain.policies.networks import MLP, Plan

@@ -7,8 +7,8 @@ from typing import Any
 
 from numba import float32
 
-from marltrain.addresses import fma, numbers, outcomes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import fma, numbers, outcomes
 
 ADAM, ADAMW, RMSPROP, SGD = range(4)
 RULES = {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from marltrain.addresses import address_of, entry
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.views import address_of, entry
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.compiled.replay_kernel import Reading
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters

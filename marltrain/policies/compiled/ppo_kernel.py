@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import add_at, call, copy, flags, numbers, outcomes, record_at, value_at, wholes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import add_at, call, copy, flags, numbers, outcomes, record_at, value_at, wholes
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
 from marltrain.policies.compiled.optimizers import norm, optimizer_step, products_of_part
 from marltrain.policies.normalisation import SAME

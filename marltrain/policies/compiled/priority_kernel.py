@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numba import float32, float64
 
-from marltrain.addresses import flags, numbers, outcomes, record_at, wholes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import flags, numbers, outcomes, record_at, wholes
 
 FAN = 16
 MOST_LEVELS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from marltrain.compiling import compiled, program
+from marltrain.jit.compiling import compiled, program
 from marltrain.policies.compiled.priority_kernel import (
     PRIORITIES,
     draw_rows,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import copy, flags, numbers, outcomes, record_at, wholes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import copy, flags, numbers, outcomes, record_at, wholes
 from marltrain.policies.compiled.acting import best
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
 from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step, products_of_part

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.views import address_of
 from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import place_of
 from marltrain.policies.compiled.optimizers import RULES

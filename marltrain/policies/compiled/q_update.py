@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of
-from marltrain.compiling import compiled, program
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import address_of
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of

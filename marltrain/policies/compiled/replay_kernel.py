@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, copy, flags, next_bits, next_double, numbers, outcomes, record_at, wholes
-from marltrain.compiling import compiled, program
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import address_of, copy, flags, next_bits, next_double, numbers, outcomes, record_at, wholes
 from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.compiled.priority_kernel import PRIORITIES, draw_rows, trees_at
 from marltrain.policies.learner.memory_numbers import MemoryNumbers

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.compiled.planned_updates import CompiledUpdates, PlannedLearner
 from marltrain.policies.compiled.q_update import QStep
 from marltrain.policies.compiled.replay_kernel import CompiledReader, Draws

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import copy, next_double, numbers, outcomes, record_at, wholes
-from marltrain.compiling import compiled, program
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import copy, next_double, numbers, outcomes, record_at, wholes
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.priority_kernel import (
     PRIORITIES,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, copy, flags, numbers, record_at, wholes
-from marltrain.compiling import compiled
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import address_of, copy, flags, numbers, record_at, wholes
 from marltrain.policies.memory.ring import Ring
-from marltrain.spec import Step
 
 MOST_COLUMNS = 8
 _ONE = ("capacity", "players", "envs", "first", "next", "reward", "acted", "learning", "learnable", "drawable_count",

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import copy, record_at, wholes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import copy, record_at, wholes
 from marltrain.policies.compiled.acting import act_at
 
 _ONE = (

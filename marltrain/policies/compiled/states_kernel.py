@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of, copy, numbers, record_at, wholes
-from marltrain.compiling import compiled
+from marltrain.core.spec import Step
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import address_of, copy, numbers, record_at, wholes
 from marltrain.policies.memory.states import OWN, GlobalStates
-from marltrain.spec import Step
 
 STATES = np.dtype(
     [(name, np.int64) for name in ("capacity", "envs", "source", "blocks", "groups", "values", "final", "size")]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import flags, numbers, record_at, wholes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import flags, numbers, record_at, wholes
 from marltrain.policies.compiled.mixer_kernel import mix_backward, mix_next, mix_taken, mixer_at
 from marltrain.policies.compiled.network import backward, forward, outputs_at, transpose_weights
 from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import copy, flags, numbers, outcomes, record_at, wholes
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import copy, flags, numbers, outcomes, record_at, wholes
 from marltrain.policies.compiled.replay_kernel import MOST_CELLS, below, read
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.one_reward import SAME

@@ -8,8 +8,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from marltrain.addresses import address_of, entry
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.views import address_of, entry
 from marltrain.policies.compiled.planned_updates import CompiledUpdates, PlannedLearner
 from marltrain.policies.compiled.replay_kernel import MOST_CELLS, Reading, function_of, reads
 from marltrain.policies.compiled.team_replay_kernel import TEAM_READING

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import call, numbers, record_at
-from marltrain.compiling import compiled, program
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import call, numbers, record_at
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.mixer_kernel import MIXER
 from marltrain.policies.compiled.replay_kernel import READING, reading_at

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.addresses import address_of, numbers
-from marltrain.compiling import compiled, program
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import address_of, numbers
 from marltrain.policies.algorithms.base import CompiledForm, MixerForm
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of
-from marltrain.compiling import python_function
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import python_function
+from marltrain.jit.views import address_of
 from marltrain.policies.backends.base import OPTIMIZERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.network import largest, widths_of, write_network
 from marltrain.policies.compiled.optimizers import LANES

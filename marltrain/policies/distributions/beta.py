@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling, normal_from, normal_of
 from marltrain.policies.networks import Head

@@ -8,8 +8,8 @@ from typing import Any
 
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError, SpecError, did_you_mean, shown
-from marltrain.layout import Space
+from marltrain.core.errors import ConfigError, SpecError, did_you_mean, shown
+from marltrain.core.layout import Space
 from marltrain.policies.distributions.beta import Beta
 from marltrain.policies.distributions.categorical import Categorical, MultiCategorical
 from marltrain.policies.distributions.gaussian import LOG_STD_BOUNDS, Gaussian, SquashedGaussian, StateGaussian

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import SpecError
-from marltrain.layout import Array
-from marltrain.spaces import action_bounds
+from marltrain.core.errors import SpecError
+from marltrain.core.layout import Array
+from marltrain.core.spaces import action_bounds
 
 
 class Continuous:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 
 def uniform_of(rngs: Sequence[np.random.Generator], rows: int, widths: Mapping[str, int]) -> dict[str, Array]:

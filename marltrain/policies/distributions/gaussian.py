@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError, shown
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling, normal_from, normals
 from marltrain.policies.distributions.normal_mixture import mean_log_slope

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 NODES = 10
 """Nodes of the quadrature over K: an error of at most 8e-8 for all means and deviations, as small as float32's own."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.distributions.categorical import gumbel, masked
 from marltrain.policies.distributions.draws import Sampling, gumbel_from
 from marltrain.policies.networks import Head

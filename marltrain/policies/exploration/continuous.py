@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError, shown
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.layout import Array
+from marltrain.core.settings import setting
 from marltrain.policies.batch import Column
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.config import setting
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.core.settings import setting
 from marltrain.policies.distributions.categorical import masked
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marltrain.config import setting
-from marltrain.errors import ConfigError, shown
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.settings import setting
 from marltrain.policies.schedules import Schedule, switch
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.layout import Array, Obs, map_tree
+from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.policies.algorithms.base import OBSERVATION, Algorithm
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.checks import counted
-from marltrain.errors import ConfigError, SaveError
-from marltrain.layout import Array, Obs
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.layout import Array, Obs
+from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
 from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.algorithms.joint import JointAlgorithm, TeamNetworks
 from marltrain.policies.backends.base import Backend
@@ -37,8 +37,8 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalisation import NORMALISED, normalised_batch, observe
 from marltrain.policies.recurrence import check_draws, check_recurrent, sequence_columns
 from marltrain.policies.tensor_batch import WholeBatch
-from marltrain.random import MOST_SEED, generator, restored, state_of
-from marltrain.state import State
+from marltrain.storage.checks import counted
+from marltrain.storage.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.planned_updates import CompiledUpdates

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
-from marltrain.checks import finite, within
 from marltrain.policies.backends.base import Network
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.normalisation import LIMITS
-from marltrain.state import State
+from marltrain.storage.checks import finite, within
+from marltrain.storage.state import State
 
 
 class ActingCopies:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array, map_tree
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer
 from marltrain.policies.learner.weights import Weights

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import of_type
-from marltrain.config import accepts_fractions, check, check_has_effect
-from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, SaveError, did_you_mean
+from marltrain.core.layout import Array
+from marltrain.core.settings import accepts_fractions, check, check_has_effect
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.schedules import Schedule
-from marltrain.state import State
+from marltrain.storage.checks import of_type
+from marltrain.storage.state import State
 
 
 class StackedHyperparameters:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Array
 from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
 from marltrain.policies.batch import TeamBatch, TeamRollout

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team
 from marltrain.policies.backends.base import Forward, Network, Optimizer
 from marltrain.policies.learner.gradient_step import TOTAL

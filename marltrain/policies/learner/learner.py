@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, Obs
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, Obs
 from marltrain.policies.batch import Acted, Needs
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
-from marltrain.state import State
+from marltrain.storage.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.planned_updates import CompiledUpdates

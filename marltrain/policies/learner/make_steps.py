@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Needs

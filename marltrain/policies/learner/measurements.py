@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
 from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Transitions

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from marltrain.errors import AgentError, ConfigError, did_you_mean
+from marltrain.core.errors import AgentError, ConfigError, did_you_mean
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.memory.config import AGES, PARTS, Replay
-from marltrain.state import State
+from marltrain.storage.state import State
 
 
 class MemoryNumbers:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array, map_tree
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends.base import Backend
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.shapes import rounded_up

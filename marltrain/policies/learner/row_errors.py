@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, map_tree
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Transitions

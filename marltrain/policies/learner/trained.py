@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.learner.learner import Learner

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 
 class DueUpdates(NamedTuple):

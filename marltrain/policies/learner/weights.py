@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.core.seeds import generator
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Network
 from marltrain.policies.normalisation import RunningStatistics
-from marltrain.random import generator
 
 
 class Weights:

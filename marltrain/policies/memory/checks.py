@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.checks import actions, check_memory, finite, within
-from marltrain.errors import SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
 from marltrain.policies.memory.ring import Ring
-from marltrain.state import State
+from marltrain.storage.checks import actions, check_memory, finite, within
+from marltrain.storage.state import State
 
 
 def span_of(ring: Ring, state: State) -> tuple[int, int, int]:

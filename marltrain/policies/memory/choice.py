@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.memory.ring import Ring
-from marltrain.state import State
+from marltrain.storage.state import State
 
 SCAN_BELOW = 32  # times the batch size; with fewer drawable rows, a list of them is cheaper than rejection sampling
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from marltrain.config import Unsaved, check_function, checked_arguments, setting, validate
-from marltrain.errors import AgentError, ConfigError, shown
+from marltrain.core.errors import AgentError, ConfigError, shown
+from marltrain.core.settings import Unsaved, check_function, checked_arguments, setting, validate
 from marltrain.policies.schedules import Schedule
 
 MOST_STEPS = 2**34

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from marltrain.checks import finite, shaped, within
-from marltrain.errors import SaveError
-from marltrain.layout import Array
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.checks import finite, shaped, within
+from marltrain.storage.state import State
 
 START = 64
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from marltrain.errors import SpecError
-from marltrain.layout import Array, Obs
+from marltrain.core.errors import SpecError
+from marltrain.core.layout import Array, Obs
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.batch import Column
 from marltrain.policies.memory.ring import Ring
-from marltrain.spec import EnvSpec, Step
 
 CHECKED_IN_FULL = 64  # batch steps; afterwards one environment is compared per batch step
 

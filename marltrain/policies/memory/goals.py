@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Layout, Part
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Layout, Part
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 

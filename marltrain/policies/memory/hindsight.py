@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError, error_text, warn
-from marltrain.layout import VECTOR, Array, Obs, Part
+from marltrain.core.errors import AgentError, ConfigError, error_text, warn
+from marltrain.core.layout import VECTOR, Array, Obs, Part
 from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.compiled.hindsight_kernel import EPISODE, FINAL, FUTURE, goals_program
 from marltrain.policies.memory.choice import UniformChoice

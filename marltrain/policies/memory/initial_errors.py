@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.memory.ring import Ring
 

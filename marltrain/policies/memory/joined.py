@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
-from marltrain.spec import EnvSpec, Step
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec, Step
 
 
 def joined_size(spec: EnvSpec) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError, MarlTrainError
-from marltrain.layout import Array, Space, size_of
+from marltrain.core.errors import ConfigError, MarlTrainError
+from marltrain.core.layout import Array, Space, size_of
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.memory.rows import Rows
-from marltrain.spec import EnvSpec
 
 
 def joint_action_size(spec: EnvSpec) -> int:

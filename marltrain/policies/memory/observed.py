@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array, Obs, arrays_of, assign_obs, map_tree
+from marltrain.core.layout import Array, Obs, arrays_of, assign_obs, map_tree
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.batch import Transitions
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
-from marltrain.spec import EnvSpec, Step
-from marltrain.state import State
+from marltrain.storage.state import State
 
 BLOCK = 8
 """Transitions of a player that enter the memory at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 SAME = 1e-5
 """Largest difference between equal rewards, as a share of their size."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import Array, Space
+from marltrain.core.layout import Array, Space
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.distributions import Continuous, RelaxedCategorical
 from marltrain.policies.memory.ring import Ring
-from marltrain.spec import EnvSpec
 
 
 class OtherPlayers:

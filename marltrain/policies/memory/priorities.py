@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.addresses import address_of
-from marltrain.checks import finite, within
-from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, SaveError
+from marltrain.core.layout import Array
+from marltrain.jit.views import address_of
 from marltrain.policies.batch import Needs
 from marltrain.policies.compiled.priority_kernel import FAN, PRIORITIES
 from marltrain.policies.compiled.priority_programs import (
@@ -26,7 +25,8 @@ from marltrain.policies.memory.choice import Chosen, UniformChoice
 from marltrain.policies.memory.config import Prioritised
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.windows import Windows
-from marltrain.state import State
+from marltrain.storage.checks import finite, within
+from marltrain.storage.state import State
 
 MOST = float(np.finfo(np.float32).max)
 """Largest priority of a row."""

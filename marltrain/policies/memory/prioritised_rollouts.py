@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Needs, Rollout
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.priorities import PrioritisedChoice
 from marltrain.policies.memory.readers import RolloutReader
 from marltrain.policies.memory.ring import Ring
-from marltrain.state import State
+from marltrain.storage.state import State
 
 
 class PrioritisedRolloutReader(RolloutReader):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from marltrain.checks import within
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Array, Obs
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
 from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.choice import UniformChoice
 from marltrain.policies.memory.initial_errors import InitialErrors, Rate
 from marltrain.policies.memory.ring import Ring
-from marltrain.state import State
+from marltrain.storage.checks import within
+from marltrain.storage.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.learner.memory_numbers import MemoryNumbers

@@ -11,13 +11,13 @@ from weakref import ref
 
 import numpy as np
 
-from marltrain.errors import AgentError, MarlTrainError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, MarlTrainError
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.batch import Column
 from marltrain.policies.memory.joint_actions import JointActions
 from marltrain.policies.memory.rows import Rows
 from marltrain.policies.memory.states import GlobalStates
-from marltrain.spec import EnvSpec, Step
 
 
 class Holder(Protocol):

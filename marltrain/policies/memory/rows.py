@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array, Obs
-from marltrain.legal import Legal
+from marltrain.core.layout import Array, Obs
+from marltrain.core.legal import Legal
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.batch import Column
 from marltrain.policies.memory.ends import EndTable
-from marltrain.spec import EnvSpec
 
 
 class Rows:

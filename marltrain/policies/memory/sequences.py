@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Needs, Rollout, SequenceTransitions
 from marltrain.policies.memory.readers import Reader, RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.errors import SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
 from marltrain.policies.memory.checks import check_rows, span_of
 from marltrain.policies.memory.ends import check_ends
 from marltrain.policies.memory.ring import Ring
-from marltrain.spec import Step
-from marltrain.state import State
+from marltrain.storage.state import State
 
 
 def ring_state(ring: Ring) -> State:

@@ -7,14 +7,14 @@ from collections.abc import Collection
 
 import numpy as np
 
-from marltrain.checks import finite, within
-from marltrain.errors import ConfigError, SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.layout import Array
+from marltrain.core.spec import MOST_STATE, EnvSpec, Step
 from marltrain.policies.memory.ends import EndTable, check_ends
 from marltrain.policies.memory.joined import JoinedObservations, joined_size
 from marltrain.policies.memory.rows import Rows
-from marltrain.spec import MOST_STATE, EnvSpec, Step
-from marltrain.state import State
+from marltrain.storage.checks import finite, within
+from marltrain.storage.state import State
 
 OWN, JOINED = "state", "observations"
 """Kinds of global states, see `batch.StateNeed`."""

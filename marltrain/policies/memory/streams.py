@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import check_memory
-from marltrain.errors import AgentError, ConfigError, EnvError, SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, ConfigError, EnvError, SaveError
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.frames import ring_of
 from marltrain.policies.memory.joint_actions import JointActions
@@ -23,8 +23,8 @@ from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.sequences import reader_class
 from marltrain.policies.memory.snapshot import check_shown, restore_ring, ring_state
 from marltrain.policies.memory.states import GlobalStates, kind_of, states_size
-from marltrain.spec import EnvSpec, Step
-from marltrain.state import State
+from marltrain.storage.checks import check_memory
+from marltrain.storage.state import State
 
 MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], Reader]
 

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, Obs, map_tree
+from marltrain.core.errors import AgentError, SaveError
+from marltrain.core.layout import Array, Obs, map_tree
+from marltrain.core.remedies import unequal_rewards
 from marltrain.policies.batch import Needs, TeamBatch, TeamRows
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.one_reward import compare
 from marltrain.policies.memory.other_players import OtherPlayers
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
-from marltrain.remedies import unequal_rewards
-from marltrain.state import State
+from marltrain.storage.state import State
 
 CHECKED = 4096
 """Batch steps of a memory whose rewards are checked at once."""

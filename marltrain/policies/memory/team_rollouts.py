@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.checks import within
-from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Needs, TeamRollout
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader, goes_on
-from marltrain.state import State
+from marltrain.storage.checks import within
+from marltrain.storage.state import State
 
 
 class TeamRolloutReader(TeamReader):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marltrain.layout import VECTOR, Array, Obs, Part
+from marltrain.core.layout import VECTOR, Array, Obs, Part
 from marltrain.policies.batch import Needs, Transitions, TripletTransitions
 from marltrain.policies.compiled.triplet_kernel import triplets_program
 from marltrain.policies.memory.goals import goal_parts

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.config import Replay
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, did_you_mean, shown, warn
-from marltrain.files import made_folder, path_of
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, did_you_mean, shown, warn
+from marltrain.core.layout import Array
+from marltrain.storage.files import made_folder, path_of
 from marltrain.tools.comparing.report import write_report
 from marltrain.tools.comparing.result import Comparison
 from marltrain.tools.comparing.runs import METRIC, SCORES, ComparedRun, groups_of

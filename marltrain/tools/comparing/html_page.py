@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from marltrain.errors import ConfigError
-from marltrain.files import path_of, replacing
+from marltrain.core.errors import ConfigError
+from marltrain.storage.files import path_of, replacing
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from marltrain.core.version import __version__
 from marltrain.tools.comparing import html_page
 from marltrain.tools.comparing.result import Comparison
 from marltrain.tools.text_table import interval, number, text_table
@@ -25,7 +26,6 @@ from marltrain.trainer.reporting.figures import (
 )
 from marltrain.trainer.reporting.labels import labels
 from marltrain.trainer.reporting.legends import add_legend, legend_room
-from marltrain.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marltrain.errors import in_line
-from marltrain.layout import Array
+from marltrain.core.errors import in_line
+from marltrain.core.layout import Array
 
 if TYPE_CHECKING:
     import pandas as pd

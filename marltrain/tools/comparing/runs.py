@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, SaveError, did_you_mean
-from marltrain.files import path_of
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, SaveError, did_you_mean
+from marltrain.core.layout import Array
+from marltrain.storage.files import path_of
 from marltrain.trainer.reporting.curves import read_tests
 from marltrain.trainer.reporting.history import TESTS_FILE
 from marltrain.trainer.reporting.run_groups import config_of, found, kinds

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import error_text
+from marltrain.core.errors import error_text
 from marltrain.tools.doctor.processes import MARK
 
 GAME = "marltrain/CartPole-v1"

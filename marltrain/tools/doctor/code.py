@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from marltrain.code_cache import SUFFIXES, VARIABLE, UnusableError, cache_folder, read_checked
-from marltrain.errors import in_line
+from marltrain.core.errors import in_line
+from marltrain.jit.cache import SUFFIXES, VARIABLE, UnusableError, cache_folder, read_checked
 from marltrain.tools.doctor.report import CORE, EXTRA, Fact, Finding, Section
 from marltrain.tools.doctor.writing import LITTLE, existing, free, in_bytes, obstacle
 

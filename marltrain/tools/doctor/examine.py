@@ -6,7 +6,8 @@ import platform
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from marltrain.processor import usable_cores
+from marltrain.core.processor import usable_cores
+from marltrain.core.version import __version__
 from marltrain.tools.doctor.code import machine_code
 from marltrain.tools.doctor.folders import folders
 from marltrain.tools.doctor.machine import devices, installation, processor_section, python, shared_memory, window
@@ -14,7 +15,6 @@ from marltrain.tools.doctor.packages import Packages, core_section, extras_secti
 from marltrain.tools.doctor.processes import Answer, Ask, ask
 from marltrain.tools.doctor.ray import ray
 from marltrain.tools.doctor.report import CORE, EXTRA, Fact, Finding, Report, Section
-from marltrain.version import __version__
 
 IMPORTING, TRAINING = 300.0, 600.0
 """Seconds within which an import, and the short training with its compilations, must end."""

@@ -10,12 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from marltrain.processor import processor, quota, usable_cores
+from marltrain.core.processor import processor, quota, usable_cores
+from marltrain.core.version import __version__
 from marltrain.tools.doctor.processes import Answer
 from marltrain.tools.doctor.report import EXTRA, Fact, Finding, Section
 from marltrain.tools.doctor.requirements import PACKAGE, version_in
 from marltrain.tools.doctor.writing import free, in_bytes
-from marltrain.version import __version__
 
 VECTORS = ("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "neon", "asimd", "sve")
 """Features of processors, by their names in LLVM, that compiled programs profit from."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from marltrain.errors import error_text
-from marltrain.extras import EXTRAS, install
+from marltrain.core.errors import error_text
+from marltrain.core.extras import EXTRAS, install
 from marltrain.tools.doctor.processes import Answer, in_short
 from marltrain.tools.doctor.report import CORE, EXTRA, Fact, Finding, Section
 from marltrain.tools.doctor.requirements import PACKAGE, Needed, Requirements, is_there
@@ -22,7 +22,7 @@ class Packages:
 
     core: those that are always needed.  extras: name -> its packages.
     failure: why the requirements are unknown, else "". The core is then `MAIN`, and extras have the modules of
-        `marltrain.extras`.
+        `marltrain.core.extras`.
     """
 
     core: Sequence[Needed]

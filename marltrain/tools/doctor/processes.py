@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from marltrain.children import fate
-from marltrain.errors import clean
+from marltrain.core.errors import clean
+from marltrain.processes.children import fate
 
 MARK = "marltrain-doctor:"
 """Beginning of the line of an answer; what packages print at their import has another one."""

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from marltrain.ray_token import MODE, ON, OWNER_ONLY, TOKEN, mode, token_file
+from marltrain.processes.ray_token import MODE, ON, OWNER_ONLY, TOKEN, mode, token_file
 from marltrain.tools.doctor.packages import Packages
 from marltrain.tools.doctor.report import EXTRA, Fact, Finding, Section
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain import config
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.seeds import chosen_seed
+from marltrain.core.settings import validate
+from marltrain.core.spec import EnvSpec
 from marltrain.envs import VectorEnv, make_vector, probe, resolve
 from marltrain.envs.make import record_names
 from marltrain.envs.python.probe import closed
 from marltrain.envs.registry import Source
-from marltrain.errors import ConfigError, shown
-from marltrain.files import made_folder
-from marltrain.random import chosen_seed
-from marltrain.spec import EnvSpec
+from marltrain.storage.files import made_folder
 from marltrain.tools.evaluating.files import write_evaluation
 from marltrain.tools.evaluating.line_ups import (
     Competitor,
@@ -102,7 +102,7 @@ def evaluate(
     Raises ConfigError for wrong arguments, and if agents cannot play a cell: with the argument, the expected and the
     actual space.
     """
-    config.validate(TestSettings(episodes=episodes), "evaluate")
+    validate(TestSettings(episodes=episodes), "evaluate")
     record, seed = record_names(record), chosen_seed(seed, "evaluate")
     played = _played(run, agents, env, env_args, supply, device)
     cells = _cells(played, grid or {})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marltrain.files import path_of, replacing
+from marltrain.storage.files import path_of, replacing
 from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.evaluating.pictures import draw_matrix, draw_returns, draw_wins
 from marltrain.tools.evaluating.replays import write_replays

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import AgentError, ConfigError, did_you_mean, shown
-from marltrain.files import path_of
+from marltrain.core.errors import AgentError, ConfigError, did_you_mean, shown
+from marltrain.core.spaces import describe_space, without_mask
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import RandomAgent
-from marltrain.spaces import describe_space, without_mask
-from marltrain.spec import EnvSpec
+from marltrain.storage.files import path_of
 from marltrain.tools.saved_run import agents_of
 from marltrain.trainer.by_player import in_seats, without_seats
 from marltrain.trainer.seats import Seating

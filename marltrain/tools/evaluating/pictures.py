@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import in_line
+from marltrain.core.errors import in_line
 from marltrain.tools.evaluating.result import EvaluationResult
 from marltrain.tools.text_table import number
 from marltrain.trainer.reporting.curves import Curve

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.descriptions import Description
+from marltrain.core.errors import ConfigError, EnvError, SaveError, error_text
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs import probe, resolve
 from marltrain.envs.registry import imports_only_known
-from marltrain.errors import ConfigError, EnvError, SaveError, error_text
-from marltrain.files import complete_folder, read_arrays, replacing_folder, write_arrays
-from marltrain.json_files import to_json
-from marltrain.layout import Array
-from marltrain.spec import EnvSpec, Step, empty_actions
+from marltrain.storage.files import complete_folder, read_arrays, replacing_folder, write_arrays
+from marltrain.storage.json_files import to_json
+from marltrain.storage.manifest import Description
 from marltrain.trainer.play import film_of
 from marltrain.trainer.stage import show_episodes
 

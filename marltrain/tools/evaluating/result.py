@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError, did_you_mean
 from marltrain.envs.registry import Source
-from marltrain.errors import ConfigError, did_you_mean
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.evaluation import TestResult
 

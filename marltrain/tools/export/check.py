@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import SaveError
-from marltrain.layout import Array
-from marltrain.legal import Legal
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.core.legal import Legal
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.tools.export.function import ACTION, CARRY, LEGAL, PLAYER, UNIFORM, PolicyFunction
 from marltrain.tools.export.loading import ExportedPolicy

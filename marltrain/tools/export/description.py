@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import SaveError, shown
+from marltrain.core.errors import SaveError, shown
+from marltrain.core.version import __version__
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.spaces import described_spaces
 from marltrain.tools.export.function import PolicyFunction, Port
-from marltrain.version import __version__
 
 KEY = "marltrain"
 """Key of the description in a file's metadata; a file of this name and ".json" in formats that hold files."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.config import check_flags, checked_arguments, setting, validate
-from marltrain.errors import ConfigError, SaveError, shown
-from marltrain.files import path_of, replacing, replacing_folder
+from marltrain.core.errors import ConfigError, SaveError, shown
+from marltrain.core.settings import check_flags, checked_arguments, setting, validate
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
+from marltrain.storage.files import path_of, replacing, replacing_folder
 from marltrain.tools.export.check import Checked, check_exported
 from marltrain.tools.export.description import KEY, Where, describe
 from marltrain.tools.export.function import PolicyFunction

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError
-from marltrain.layout import VECTOR, Array, Part, distinct
-from marltrain.legal import Legal
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import VECTOR, Array, Part, distinct
+from marltrain.core.legal import Legal
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.spaces import action_shape
 from marltrain.policies.algorithms.base import OBSERVATION

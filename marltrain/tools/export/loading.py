@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, SaveError, error_text
-from marltrain.extras import install, is_installed
-from marltrain.files import path_of
-from marltrain.layout import Array, Layout
+from marltrain.core.errors import ConfigError, SaveError, error_text
+from marltrain.core.extras import install, is_installed
+from marltrain.core.layout import Array, Layout
+from marltrain.core.spaces import space_from, without_mask
 from marltrain.policies.agents.spaces import encoded
-from marltrain.spaces import space_from, without_mask
+from marltrain.storage.files import path_of
 from marltrain.tools.export.description import KEY, checked_description, ports_of
 from marltrain.tools.export.function import CARRY, LEGAL, PLAYER, UNIFORM, observation_ports
 

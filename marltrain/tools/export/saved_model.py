@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.tensorflow import ops
 from marltrain.policies.backends.tensorflow.networks import ModelNetwork
 from marltrain.tools.export.description import KEY, as_text

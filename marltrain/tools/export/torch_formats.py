@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from marltrain.errors import ConfigError, SaveError, error_text
-from marltrain.layout import map_tree
+from marltrain.core.errors import ConfigError, SaveError, error_text
+from marltrain.core.layout import map_tree
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.backends.torch.networks import ModuleNetwork, heads_of
 from marltrain.policies.networks import NetworkDefinition, Plan

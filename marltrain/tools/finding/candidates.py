@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError, MarlTrainError, error_text, shown
-from marltrain.json_files import to_json
+from marltrain.core.errors import AgentError, ConfigError, MarlTrainError, error_text, shown
+from marltrain.core.seeds import child_seed
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent, FunctionAgent, RandomAgent
 from marltrain.policies.batch import AgentState
-from marltrain.random import child_seed
+from marltrain.storage.json_files import to_json
 from marltrain.trainer.make_agents import RANDOM, make_agents
 from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.saving.resume import described_agent

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.config import checked_arguments, python_number, setting, validate
+from marltrain.core.errors import AgentError, ConfigError, printable, shown, warn
+from marltrain.core.seeds import MOST_SEED
+from marltrain.core.settings import checked_arguments, python_number, setting, validate
 from marltrain.envs import probe, resolve
-from marltrain.errors import AgentError, ConfigError, printable, shown, warn
-from marltrain.random import MOST_SEED
 from marltrain.tools.finding.candidates import (
     Candidate,
     MakeAgents,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
 from marltrain.tools.finding.ranking import interquartile_mean, ranked
 from marltrain.tools.training import LOSS, loss_of
 from marltrain.trainer.reporting.figures import (

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.checks import counted, of_type
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError, SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.layout import Array
+from marltrain.core.settings import checked_arguments, setting, validate
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batch import AgentState
+from marltrain.storage.checks import counted, of_type
 from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.training import loss_of
 from marltrain.trainer.adapting.numbers import Players, check_value, checked_players, chosen_agents, write

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marltrain.layout import Array
-from marltrain.random import generator
+from marltrain.core.layout import Array
+from marltrain.core.seeds import generator
 from marltrain.tools.statistics import interquartile_means
 
 RESAMPLES = 2_000

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from marltrain.checks import of_type
-from marltrain.files import complete_folder
+from marltrain.storage.checks import of_type
+from marltrain.storage.files import complete_folder
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
 from marltrain.trainer.reporting.history import EPISODES_FILE, TESTS_FILE

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
-from marltrain.config import checked_arguments
-from marltrain.errors import ConfigError, SaveError
-from marltrain.files import path_of, replacing, to_disk, writing
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.settings import checked_arguments
 from marltrain.policies.agents.agent import Agent
+from marltrain.storage.files import path_of, replacing, to_disk, writing
 from marltrain.tools.csv_cells import cell, read_cell
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger

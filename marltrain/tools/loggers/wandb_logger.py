@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from marltrain.checks import counted, of_type
-from marltrain.config import checked_arguments
-from marltrain.errors import ConfigError
-from marltrain.extras import imported
+from marltrain.core.errors import ConfigError
+from marltrain.core.extras import imported
+from marltrain.core.settings import checked_arguments
+from marltrain.storage.checks import counted, of_type
 from marltrain.tools.loggers.run_logger import FINISHED, PICTURE, TABLES, RunLogger
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.saving.places import PlaceInRun

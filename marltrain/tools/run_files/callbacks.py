@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from marltrain.core.errors import ConfigError, did_you_mean, shown
 from marltrain.envs.registry import imports_only_known
-from marltrain.errors import ConfigError, did_you_mean, shown
 from marltrain.tools.film import Film
 from marltrain.tools.finding.range_test import LearningRateRangeTest
 from marltrain.tools.loggers.mlflow_logger import MLflowLogger

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import ConfigError, MarlTrainError, SaveError, error_text, shown, warn
+from marltrain.core.errors import ConfigError, MarlTrainError, SaveError, error_text, shown, warn
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.agents.placement import AUTO
 from marltrain.policies.algorithms.registry import ALGORITHMS

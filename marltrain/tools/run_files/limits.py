@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from marltrain.errors import ConfigError, shown
+from marltrain.core.errors import ConfigError, shown
 from marltrain.trainer.saving.places import PlaceInRun, refusal_of
 
 BY_OPTION = {

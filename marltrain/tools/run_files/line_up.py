@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.core.errors import ConfigError, did_you_mean, shown
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import RandomAgent
 

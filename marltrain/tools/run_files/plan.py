@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import probe
-from marltrain.errors import ConfigError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import ConfigError, did_you_mean, shown
-from marltrain.files import path_of, size_of_file
-from marltrain.json_files import JSON_LIMIT, check_shape
+from marltrain.core.errors import ConfigError, did_you_mean, shown
+from marltrain.core.remedies import network_remedy, rollout_remedy, setting_in_file
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
-from marltrain.remedies import network_remedy, rollout_remedy, setting_in_file
+from marltrain.storage.files import path_of, size_of_file
+from marltrain.storage.json_files import JSON_LIMIT, check_shape
 from marltrain.tools.run_files.callbacks import make_callback
 from marltrain.tools.run_files.config import plan_of_config
 from marltrain.tools.run_files.limits import BY_OPTION, check_run_dir, without_options

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 
 
 def by_agent(plans: Mapping[str, Any], agents: Sequence[int]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.core.errors import ConfigError, did_you_mean, shown
 
 NONE = "none"
 """Text for None, which TOML lacks."""

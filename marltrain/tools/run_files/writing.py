@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import ConfigError
-from marltrain.files import path_of, replacing
+from marltrain.core.errors import ConfigError
+from marltrain.core.version import __version__
+from marltrain.storage.files import path_of, replacing
 from marltrain.tools.run_files.callbacks import arguments_of
 from marltrain.tools.run_files.limits import BY_OPTION, options_of, without_options
 from marltrain.tools.run_files.plan import RunPlan
 from marltrain.tools.run_files.values import as_text
 from marltrain.trainer.saving.places import refusal_of
-from marltrain.version import __version__
 
 FLAGS = ("share", "identify", "self_play", "tuned")
 HEAD = f"# marltrain {__version__}"

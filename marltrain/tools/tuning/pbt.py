@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.checks import counted, of_type
-from marltrain.config import Range, checked_arguments, setting, validate
+from marltrain.core.errors import AgentError, ConfigError, MarlTrainError, SaveError
+from marltrain.core.remedies import written
+from marltrain.core.seeds import child_seed, generator, restored, state_of
+from marltrain.core.settings import Range, checked_arguments, setting, validate
 from marltrain.envs import resolve
-from marltrain.errors import AgentError, ConfigError, MarlTrainError, SaveError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batch import AgentState
-from marltrain.random import child_seed, generator, restored, state_of
-from marltrain.remedies import written
+from marltrain.storage.checks import counted, of_type
 from marltrain.tools.finding.candidates import described
 from marltrain.tools.saved_search import search_in
 from marltrain.tools.train_all import fits_population, train_all

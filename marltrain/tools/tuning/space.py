@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from marltrain.config import Range, accepts_fractions
-from marltrain.errors import ConfigError, did_you_mean, shown
-from marltrain.json_files import to_json
+from marltrain.core.errors import ConfigError, did_you_mean, shown
+from marltrain.core.settings import Range, accepts_fractions
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.storage.json_files import to_json
 from marltrain.tools.finding.candidates import is_list, is_pair, settings_of_entries
 
 OF_AGENTS = ("backend", "device", "identify", "jit_compile", "share", "strategy", "teams")

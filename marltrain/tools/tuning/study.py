@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import ConfigError, shown
-from marltrain.extras import imported
-from marltrain.random import child_seed
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.extras import imported
+from marltrain.core.seeds import child_seed
 
 PRUNERS = ("median", "hyperband", "none")
 SLOT, OWNER, ERROR = "slot", "owner", "error"

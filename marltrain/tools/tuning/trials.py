@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import MarlTrainError, error_text, warn
+from marltrain.core.errors import MarlTrainError, error_text, warn
 from marltrain.policies.agents.agent import Agent
 from marltrain.tools.finding.candidates import OF_ALL, with_settings
 from marltrain.tools.train_all import train_all

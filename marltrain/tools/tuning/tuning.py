@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.children import start, start_context
-from marltrain.config import checked_arguments, setting, validate
+from marltrain.core.errors import AgentError, ConfigError, WorkerError, error_text, printable, warn
+from marltrain.core.seeds import child_seed
+from marltrain.core.settings import checked_arguments, setting, validate
 from marltrain.envs import resolve
-from marltrain.errors import AgentError, ConfigError, WorkerError, error_text, printable, warn
-from marltrain.json_files import to_json
-from marltrain.random import child_seed
+from marltrain.processes.children import start, start_context
+from marltrain.storage.json_files import to_json
 from marltrain.tools.finding.candidates import is_pair, settings_of_entries
 from marltrain.tools.run_files.values import as_text
 from marltrain.tools.run_files.writing import write_settings

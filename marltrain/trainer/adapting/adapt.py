@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from marltrain.checks import counted, of_type
-from marltrain.config import checked_arguments, setting
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.settings import checked_arguments, setting
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.learner.gradient_step import GRADIENT_NOISE
 from marltrain.policies.learner.learner import Learner
 from marltrain.policies.learner.measurements import EFFECTIVE
+from marltrain.storage.checks import counted, of_type
 from marltrain.trainer.adapting.criterion import CriterionCallback, CriterionSettings
 from marltrain.trainer.adapting.numbers import (
     Players,

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.checks import counted, of_type
-from marltrain.config import setting, validate
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.settings import setting, validate
 from marltrain.policies.learner.learner import Learner
+from marltrain.storage.checks import counted, of_type
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.settings import TrainerSettings
 

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
-from marltrain.config import checked_arguments, setting
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
+from marltrain.core.settings import checked_arguments, setting
 from marltrain.trainer.adapting.criterion import CriterionCallback, CriterionSettings
 from marltrain.trainer.callbacks import Moment
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from marltrain.config import accepts_fractions
-from marltrain.errors import ConfigError, did_you_mean, shown
+from marltrain.core.errors import ConfigError, did_you_mean, shown
+from marltrain.core.settings import accepts_fractions
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters

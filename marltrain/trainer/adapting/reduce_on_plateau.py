@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from marltrain.config import checked_arguments, setting
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
+from marltrain.core.settings import checked_arguments, setting
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.trainer.adapting.criterion import CriterionCallback, CriterionSettings

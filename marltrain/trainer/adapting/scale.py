@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from marltrain.config import as_integer
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
+from marltrain.core.settings import as_integer
 
 LINEAR, LOG = SCALES = ("linear", "log")
 WIDE = 10.0

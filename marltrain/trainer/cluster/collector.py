@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.errors import ConfigError
-from marltrain.spec import Step
+from marltrain.core.errors import ConfigError
+from marltrain.core.spec import Step
 from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.lookahead import InStep, Lookahead, WorkAhead
 from marltrain.trainer.cluster.orders import NOTHING, Orders, Received

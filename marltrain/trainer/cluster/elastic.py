@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from marltrain.cluster import Actor, ActorError
+from marltrain.core.errors import ConfigError, WorkerError
+from marltrain.core.layout import Array
 from marltrain.envs.faults import DIED, WINDOW, Fault
 from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.envs.workers.ray_pool import RayPool
 from marltrain.envs.workers.shared import Block, Shared
 from marltrain.envs.workers.vector import shares
 from marltrain.envs.workers.worker import RESTORE, STARTED, Task
-from marltrain.errors import ConfigError, WorkerError
-from marltrain.files import pack_arrays
-from marltrain.layout import Array
+from marltrain.processes.ray_actors import Actor, ActorError
+from marltrain.storage.files import pack_arrays
 from marltrain.trainer.cluster.runners import RunnerPool, RunnerVectorEnv
 
 LOGGER = logging.getLogger("marltrain")

@@ -14,17 +14,17 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
 from marltrain.envs.faults import cut_by
 from marltrain.envs.workers.worker import Report, Task
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.learner.row_errors import RowErrors
 from marltrain.policies.memory.initial_errors import InitialErrors
 from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring_part import RingPart
 from marltrain.policies.memory.streams import Storage, Streams
-from marltrain.spec import Step
 from marltrain.trainer.collecting.rollout import Recorder
 from marltrain.trainer.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler, rating_reader

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.cluster import Served
 from marltrain.envs.workers.worker import WorkerFailure
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import TeamBatch, map_batch
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner
 from marltrain.policies.learner.trained import Trained, TrainedWeights, parts_of
+from marltrain.processes.ray_actors import Served
 from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, UpdateOrder, changed, learner_of
 from marltrain.trainer.cluster.messages import unpacked
 

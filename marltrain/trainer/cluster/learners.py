@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from marltrain.children import here_only
-from marltrain.cluster import Actor, ActorError, Cluster, end_actors
+from marltrain.core.errors import AgentError, WorkerError
 from marltrain.envs.faults import DIED, TIMEOUT, Fault, FaultLog, FaultPolicy
 from marltrain.envs.workers.pool import STARTING
-from marltrain.errors import AgentError, WorkerError
 from marltrain.policies.learner.trained import Trained
+from marltrain.processes.children import here_only
+from marltrain.processes.ray_actors import Actor, ActorError, Cluster, end_actors
 from marltrain.trainer.cluster.learner_actor import LearnerActor
 from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, UpdateOrder
 from marltrain.trainer.cluster.messages import size_of

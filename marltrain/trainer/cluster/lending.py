@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from marltrain.cluster import Cluster
+from marltrain.core.errors import ConfigError
 from marltrain.envs.faults import FaultPolicy
-from marltrain.errors import ConfigError
 from marltrain.policies.memory.streams import Streams
+from marltrain.processes.ray_actors import Cluster
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.learning import LearningTask
 from marltrain.trainer.cluster.remote_learner import RemoteLearner

@@ -10,9 +10,9 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
 from marltrain.envs.workers.worker import WorkerFailure
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.ring_part import RingPart
 from marltrain.trainer.cluster.initial_priorities import NewErrors, RatingTask

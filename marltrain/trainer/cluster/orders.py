@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.layout import Array
+from marltrain.core.seeds import state_of
 from marltrain.envs.workers.pool import STARTING, Loss
-from marltrain.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.ring_part import RingPart
-from marltrain.random import state_of
 from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start, size_of
 from marltrain.trainer.cluster.runners import RunnerVectorEnv

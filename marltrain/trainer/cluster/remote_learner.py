@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.batch import map_batch
 from marltrain.policies.learner.learner import Learner
 from marltrain.policies.learner.trained import Trained, TrainedWeights, parts_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from functools import partial
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.cluster.learners import LearnerActors

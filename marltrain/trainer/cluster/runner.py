@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.layout import Array, Obs
+from marltrain.core.seeds import restored, state_of
 from marltrain.envs.workers.ray_worker import EnvActor
 from marltrain.envs.workers.worker import Order, WorkerFailure, answer
-from marltrain.layout import Array, Obs
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import Acted
 from marltrain.policies.learner.actor import Actor, Noise
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.row_errors import RowErrors
 from marltrain.policies.learner.weights import Weights
-from marltrain.random import restored, state_of
 from marltrain.trainer.cluster.initial_priorities import RunnerRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start
 from marltrain.trainer.collecting.rollout import Actors, check_extras

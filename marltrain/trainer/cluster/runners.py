@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from marltrain.cluster import ActorError
+from marltrain.core.errors import AgentError, EnvError
+from marltrain.core.layout import Array
 from marltrain.envs.faults import DIED, TIMEOUT, Fault
 from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.envs.workers.ray_pool import RayPool, copy_arrays, copy_outcome
 from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.worker import RESTORE
-from marltrain.errors import AgentError, EnvError
-from marltrain.files import pack_arrays
-from marltrain.layout import Array
+from marltrain.processes.ray_actors import ActorError
+from marltrain.storage.files import pack_arrays
 from marltrain.trainer.cluster.messages import Acting, Fragment, Request
 from marltrain.trainer.cluster.runner import RunnerActor
 from marltrain.trainer.collecting.rollout import NotRepeatedError

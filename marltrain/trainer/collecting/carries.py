@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import finite, of_type, shaped
-from marltrain.errors import SaveError, shown
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError, shown
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Column
-from marltrain.state import State
+from marltrain.storage.checks import finite, of_type, shaped
+from marltrain.storage.state import State
 
 
 def moved(new: Any, old: Any, turn: Array) -> Any:

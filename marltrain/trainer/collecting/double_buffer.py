@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError, warn
+from marltrain.core.spec import Step
 from marltrain.envs import VectorEnv
 from marltrain.envs.workers.subproc import usual_workers
 from marltrain.envs.workers.vector import WorkerVectorEnv
-from marltrain.errors import ConfigError, warn
-from marltrain.spec import Step
 from marltrain.trainer.callbacks import CallbackList
 from marltrain.trainer.collecting.rollout import Collected, Recorder
 from marltrain.trainer.seats import LearnerSeats

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.addresses import address_of, call, entry, flags, numbers, outcomes, record_at
-from marltrain.compiling import compiled, program
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.native.vector import NativeVectorEnv
-from marltrain.layout import Array
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import address_of, call, entry, flags, numbers, outcomes, record_at
 from marltrain.policies.compiled.acting import act_program
 from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, ring_record, rows_at, takes
 from marltrain.policies.compiled.rounds_kernel import ROUNDS, is_due, rounds_at
 from marltrain.policies.compiled.states_kernel import STATES, StatesTable, has_room, state_arrived, states_at
 from marltrain.policies.memory.ring import Ring
-from marltrain.spec import Step
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.collecting.shared_rewards import SHARED, SharedRewards, share, shared_at
 from marltrain.trainer.team_reward import TeamRewards

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from marltrain.core.errors import AgentError, SaveError, WorkerError
+from marltrain.core.layout import Array, Obs, map_tree
+from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs import VectorEnv
-from marltrain.errors import AgentError, SaveError, WorkerError
-from marltrain.layout import Array, Obs, map_tree
 from marltrain.policies.batch import Acted
 from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
-from marltrain.spec import EnvSpec, Step, empty_actions
-from marltrain.state import State
+from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
 from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.addresses import address_of, numbers, record_at, wholes
-from marltrain.compiling import compiled
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import address_of, numbers, record_at, wholes
 from marltrain.trainer.team_reward import TeamRewards
 
 SHARED = np.dtype([(name, np.int64) for name in ("players", "envs", "teams", "mean", "team", "own", "shared")])

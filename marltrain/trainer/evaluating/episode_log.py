@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from marltrain.core.layout import Array
+from marltrain.core.seeds import child_seed
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs.python.action_log import ActionLog
-from marltrain.layout import Array
-from marltrain.random import child_seed
-from marltrain.spec import EnvSpec, Step
 
 
 class PlayedEpisode(NamedTuple):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array
+from marltrain.core.remedies import unequal_rewards
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.memory.one_reward import compare
-from marltrain.remedies import unequal_rewards
-from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.seats import Seats, TeamSeats
 from marltrain.trainer.team_reward import TeamRewards
 

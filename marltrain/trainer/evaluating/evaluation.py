@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import in_line, warn
+from marltrain.core.layout import Array
+from marltrain.core.seeds import generator
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.envs.recorded import Recorded
-from marltrain.errors import in_line, warn
-from marltrain.layout import Array
-from marltrain.random import generator
-from marltrain.spec import EnvSpec, Step
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.counters import DROPPED
 from marltrain.trainer.evaluating.episode_log import EpisodeLog

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.layout import Array
 from marltrain.envs.faults import Fault
 from marltrain.envs.population import PopulationVectorEnv
-from marltrain.layout import Array
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards

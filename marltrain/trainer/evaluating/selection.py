@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.checks import within
-from marltrain.config import python_number
-from marltrain.errors import ConfigError, warn
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, warn
+from marltrain.core.layout import Array
+from marltrain.core.settings import python_number
 from marltrain.policies.agents.agent import Agent
-from marltrain.state import State
+from marltrain.storage.checks import within
+from marltrain.storage.state import State
 from marltrain.trainer.evaluating.evaluation import bootstrap
 from marltrain.trainer.settings import RewardMetric
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from marltrain.cluster import Actor, ActorError, Cluster, NamedActor, NameTakenError
-from marltrain.errors import ConfigError, WorkerError, warn
+from marltrain.core.errors import ConfigError, WorkerError, warn
+from marltrain.processes.ray_actors import Actor, ActorError, Cluster, NamedActor, NameTakenError
 from marltrain.trainer.jobs.job_actor import JobActor
 from marltrain.trainer.jobs.messages import STARTING, Report, Taken
 

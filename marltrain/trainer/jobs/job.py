@@ -12,16 +12,16 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from marltrain.checks import of_type
-from marltrain.cluster import Cluster
-from marltrain.spec import EnvSpec
+from marltrain.core.spec import EnvSpec
+from marltrain.jit.notices import tell
+from marltrain.processes.ray_actors import Cluster
+from marltrain.storage.checks import of_type
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.jobs.connection import Connection
 from marltrain.trainer.jobs.messages import EVERY, Answer, Experience, Report, Request, RunProgress
 from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.settings import TrainerSettings
-from marltrain.waiting import tell
 
 if TYPE_CHECKING:
     from marltrain.trainer.jobs.policies import Policies

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from marltrain.cluster import Served
+from marltrain.processes.ray_actors import Served
 from marltrain.trainer.jobs.messages import MOST_HELD, MOST_ROWS, Answer, Report, Request, RunProgress, Taken
 from marltrain.trainer.reporting.run_view import RunView
 

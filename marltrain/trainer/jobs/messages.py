@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from marltrain import errors
-from marltrain.errors import MarlTrainError, error_text
+from marltrain.core import errors
+from marltrain.core.errors import MarlTrainError, error_text
 
 if TYPE_CHECKING:
     from marltrain.policies.memory.observed import ObservedMemory, ObservedRows

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from marltrain.cluster import Actor, ActorError, Cluster, NamedActor, NameTakenError
-from marltrain.errors import ConfigError, WorkerError, warn
+from marltrain.core.errors import ConfigError, WorkerError, warn
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.spec import EnvSpec
+from marltrain.processes.ray_actors import Actor, ActorError, Cluster, NamedActor, NameTakenError
 from marltrain.trainer.cluster.messages import Acting, ActingTask, can_act_elsewhere
 from marltrain.trainer.jobs.messages import STARTING, served_name
 from marltrain.trainer.jobs.policy_actor import PolicyActor

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.cluster import Served
-from marltrain.errors import AgentError, MarlTrainError
-from marltrain.layout import Array, Obs, arrays_of, map_tree
-from marltrain.legal import Legal
+from marltrain.core.errors import AgentError, MarlTrainError
+from marltrain.core.layout import Array, Obs, arrays_of, map_tree
+from marltrain.core.legal import Legal
+from marltrain.core.seeds import generator
+from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.spaces import encoded, exploring_rows, in_units
 from marltrain.policies.identity import observed_by
-from marltrain.random import generator
-from marltrain.spec import PlayerSpec
+from marltrain.processes.ray_actors import Served
 from marltrain.trainer.cluster.messages import Acting, ActingTask
 from marltrain.trainer.cluster.runner import ActingLearner
 from marltrain.trainer.jobs.messages import Answer

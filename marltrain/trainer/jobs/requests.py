@@ -7,8 +7,8 @@ from typing import Any
 
 import cloudpickle
 
-from marltrain.errors import WorkerError
-from marltrain.spec import PlayerSpec
+from marltrain.core.errors import WorkerError
+from marltrain.core.spec import PlayerSpec
 from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
 from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.jobs.experience import memory_of, store

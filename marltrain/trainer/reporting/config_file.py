@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import SaveError, shown
-from marltrain.json_files import read_json
-from marltrain.version import __version__
+from marltrain.core.errors import SaveError, shown
+from marltrain.core.version import __version__
+from marltrain.storage.json_files import read_json
 
 CONFIG = "config.json"
 FORMAT, SCHEMA = "marltrain-run", 1

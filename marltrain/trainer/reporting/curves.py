@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marltrain.errors import ConfigError, SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.layout import Array
 from marltrain.trainer.reporting.history import TESTS_FILE
 
 if TYPE_CHECKING:

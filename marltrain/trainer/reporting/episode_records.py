@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import within
-from marltrain.errors import EnvError, SaveError
-from marltrain.layout import Array
-from marltrain.state import State
+from marltrain.core.errors import EnvError, SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.checks import within
+from marltrain.storage.state import State
 from marltrain.trainer.reporting.tables import LongTable
 
 ROW: dict[str, Any] = {"episode": np.int64, "name": np.int32, "text": np.int32, "value": np.float64}

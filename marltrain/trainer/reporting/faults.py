@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marltrain.checks import counted, of_type
+from marltrain.core.errors import SaveError
+from marltrain.core.seeds import MOST_SEED
 from marltrain.envs.faults import Fault
-from marltrain.errors import SaveError
-from marltrain.files import replacing
-from marltrain.random import MOST_SEED
-from marltrain.state import State
+from marltrain.storage.checks import counted, of_type
+from marltrain.storage.files import replacing
+from marltrain.storage.state import State
 from marltrain.trainer.reporting.table_files import write_table
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, error_text, warn
-from marltrain.files import path_of, replacing
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError, error_text, warn
+from marltrain.core.layout import Array
+from marltrain.storage.files import path_of, replacing
 from marltrain.trainer.reporting.curves import Curve
 from marltrain.trainer.reporting.labels import label, labels, unescaped, width_of
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.checks import MOST_COUNTED, within
-from marltrain.errors import SaveError
-from marltrain.files import replacing
-from marltrain.layout import Array
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.checks import MOST_COUNTED, within
+from marltrain.storage.files import replacing
+from marltrain.storage.state import State
 from marltrain.trainer.reporting.episode_records import ROW, EpisodeRecords
 from marltrain.trainer.reporting.table_files import METADATA, write_table
 from marltrain.trainer.reporting.tables import LongTable, Readings

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 
-from marltrain.errors import in_line
+from marltrain.core.errors import in_line
 
 LONGEST_LABEL = 60
 """Maximum number of letters of a name in a picture."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.trainer.reporting.figures import INK, plain_texts
 from marltrain.trainer.reporting.labels import LONGEST_LABEL, POINTS, SIZE, label, unescaped, width_of
 

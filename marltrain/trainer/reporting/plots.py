@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from marltrain.errors import ConfigError, did_you_mean
-from marltrain.files import path_of
-from marltrain.random import generator
+from marltrain.core.errors import ConfigError, did_you_mean
+from marltrain.core.seeds import generator
+from marltrain.storage.files import path_of
 from marltrain.trainer.reporting.curves import Curve, common_points, read_tests
 from marltrain.trainer.reporting.figures import (
     COLORS,

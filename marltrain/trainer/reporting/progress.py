@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from marltrain.checks import of_type
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError, in_line
+from marltrain.core.errors import ConfigError, in_line
+from marltrain.core.settings import checked_arguments, setting, validate
+from marltrain.jit.notices import listening
+from marltrain.storage.checks import of_type
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.reporting.progress_text import State, beside_bar, line
 from marltrain.trainer.reporting.speed import Speed
-from marltrain.waiting import listening
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -11,23 +11,23 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.json_files import to_json, write_json
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.core.processor import processor
+from marltrain.core.spec import EnvSpec
+from marltrain.core.version import version_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.algorithms.registry import registered_name
 from marltrain.policies.backends import BACKENDS, make_backend
-from marltrain.processor import processor
-from marltrain.spec import EnvSpec
+from marltrain.storage.json_files import to_json, write_json
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.reporting.config_file import CONFIG, HEADER
 from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.saving.places import PlaceInRun
 from marltrain.trainer.settings import Default
 from marltrain.trainer.setup import TrainerSetup
-from marltrain.version import version_of
 
 LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
 WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
 from marltrain.trainer.reporting.differences import PLAYERS, differences
 from marltrain.trainer.reporting.history import TESTS_FILE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.trainer.reporting.curves import POINTS, Curve
 from marltrain.trainer.reporting.figures import (
     COLORS,

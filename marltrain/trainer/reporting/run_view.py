@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marltrain.checks import of_type
-from marltrain.errors import SaveError, in_line
+from marltrain.core.errors import SaveError, in_line
+from marltrain.storage.checks import of_type
 from marltrain.trainer.reporting.speed import Speed
 from marltrain.trainer.reporting.text_charts import Line, bar, beside, box, curve, fitted, number
 

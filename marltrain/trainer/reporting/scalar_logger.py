@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import counted, of_type
-from marltrain.config import python_number
-from marltrain.errors import ConfigError, shown
-from marltrain.state import State
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.settings import python_number
+from marltrain.storage.checks import counted, of_type
+from marltrain.storage.state import State
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.reporting.history import Means
 from marltrain.trainer.reporting.speed import Speed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.trainer.sides import sides_of
 
 if TYPE_CHECKING:

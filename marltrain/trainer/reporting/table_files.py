@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marltrain.version import __version__
+from marltrain.core.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import shaped
-from marltrain.errors import SaveError
-from marltrain.files import inside, pack_arrays, read_arrays, replacing, sha256
-from marltrain.layout import Array
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.checks import shaped
+from marltrain.storage.files import inside, pack_arrays, read_arrays, replacing, sha256
+from marltrain.storage.state import State
 
 
 class Readings:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from marltrain.errors import SaveError
-from marltrain.files import to_disk, writing
+from marltrain.core.errors import SaveError
+from marltrain.storage.files import to_disk, writing
 from marltrain.trainer.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from marltrain.config import LARGEST, python_number
-from marltrain.errors import ConfigError, shown
+from marltrain.core.errors import ConfigError, shown
+from marltrain.core.settings import LARGEST, python_number
 from marltrain.trainer.reporting.history import History
 
 USER = "user"

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.checks import counted, of_type
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError, EnvError, SaveError, error_text, shown
-from marltrain.files import (
+from marltrain.core.errors import ConfigError, EnvError, SaveError, error_text, shown
+from marltrain.core.seeds import MOST_SEED
+from marltrain.core.settings import checked_arguments, setting, validate
+from marltrain.core.version import __version__
+from marltrain.storage.checks import counted, of_type
+from marltrain.storage.files import (
     check_own_checksum,
     check_sha256,
     complete_folder,
@@ -35,13 +37,11 @@ from marltrain.files import (
     with_checksum,
     write_arrays,
 )
-from marltrain.json_files import read_json, write_json
-from marltrain.random import MOST_SEED
-from marltrain.state import State
+from marltrain.storage.json_files import read_json, write_json
+from marltrain.storage.state import State
 from marltrain.trainer.callbacks import Callback, Moment
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import passed
-from marltrain.version import __version__
 
 FORMAT = "marltrain-checkpoint"
 SCHEMA = 1

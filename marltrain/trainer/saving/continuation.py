@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
-from marltrain.spec import EnvSpec
 from marltrain.trainer.context import EarlierRun
 from marltrain.trainer.run import Run
 from marltrain.trainer.setup import TrainerSetup

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.checks import finite, of_type, within
-from marltrain.errors import SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
-from marltrain.spec import EnvSpec
-from marltrain.state import State
+from marltrain.storage.checks import finite, of_type, within
+from marltrain.storage.state import State
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.masks import as_mask, check_learners
 from marltrain.trainer.reporting.history import History

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import SaveError
-from marltrain.layout import Array
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.state import State
 
 _TAGS = ({"float"}, {"mapping"}, {"array"})
 KINDS, WIDEST = "biuf", 8

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from marltrain.errors import ConfigError, shown
-from marltrain.files import inside
+from marltrain.core.errors import ConfigError, shown
+from marltrain.storage.files import inside
 
 OF_A_RUN = (
     "best", "checkpoints", "config.json", "episodes.parquet", "faults.parquet", "films", "history.parquet", "last",

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from gymnasium import Space
 
-from marltrain.errors import AgentError, ConfigError, SpecError, warn
-from marltrain.json_files import to_json
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, ConfigError, SpecError, warn
+from marltrain.core.layout import Array
+from marltrain.core.spaces import describe_space
+from marltrain.core.spec import EnvSpec
+from marltrain.core.version import version_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
@@ -23,12 +25,10 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import NetworkSpec
 from marltrain.policies.schedules import Schedule
-from marltrain.spaces import describe_space
-from marltrain.spec import EnvSpec
+from marltrain.storage.json_files import to_json
 from marltrain.trainer.reporting.run_config import LIBRARIES, WHERE_LOADED, loaded
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
 from marltrain.trainer.setup import TrainerSetup
-from marltrain.version import version_of
 
 FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
         "on_fault", "max_env_restarts", "env_timeout", "double_buffer", "record", "resources", "address",

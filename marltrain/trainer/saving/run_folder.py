@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from marltrain.errors import ConfigError, SaveError, shown, warn
-from marltrain.files import path_of
+from marltrain.core.errors import ConfigError, SaveError, shown, warn
+from marltrain.storage.files import path_of
 from marltrain.trainer.saving.given_back import emptied
 from marltrain.trainer.saving.places import check_folder
 

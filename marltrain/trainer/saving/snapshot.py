@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.errors import warn
-from marltrain.layout import Array
-from marltrain.state import State
+from marltrain.core.errors import warn
+from marltrain.core.layout import Array
+from marltrain.storage.state import State
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import Checkpoint, FoundCheckpoint, write
 from marltrain.trainer.saving.counts import check_tables, counted, saved_masks

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.seats import Seats

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array
 from marltrain.policies.learner.learner import Pace
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams

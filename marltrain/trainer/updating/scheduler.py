@@ -12,15 +12,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from marltrain.checks import MOST_COUNTED, within
-from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError, SaveError
+from marltrain.core.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.observed import ObservedReader
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
-from marltrain.state import State
+from marltrain.storage.checks import MOST_COUNTED, within
+from marltrain.storage.state import State
 from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, pace_of, updates_due
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from marltrain.errors import raised_by
+from marltrain.core.errors import raised_by
 from marltrain.trainer.callbacks import Events
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.reporting.history import History

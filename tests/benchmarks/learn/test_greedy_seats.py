@@ -2,7 +2,7 @@ import json
 
 import marltrain as mt
 from benchmarks.learn.greedy_seats import GreedySeats
-from marltrain.json_files import to_json
+from marltrain.storage.json_files import to_json
 
 PERIOD = 64
 

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.learn.results import EPISODES, RESULTS, path_of, read, read_all
 from benchmarks.learn.rows import ROWS, row_of
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from tests.benchmarks.learn.files import write_result
 
 ROW = row_of("cartpole-ppo")

@@ -3,8 +3,8 @@ import pytest
 from benchmarks.learn import results
 from benchmarks.learn.rows import RANDOM, ROWS, TASKS, TUNING_SEEDS, Row, row_of
 from benchmarks.learn.training import settings_of
+from marltrain.core.errors import ConfigError
 from marltrain.envs import list_environments
-from marltrain.errors import ConfigError
 
 TRAINED = [row for row in ROWS if row.algo != RANDOM and not row.missing]
 

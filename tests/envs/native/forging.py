@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.native.catalogue import GAMES
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import ConfigError
 from tests.tiers import LONG
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

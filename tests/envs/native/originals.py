@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.layout import Array, arrays_of
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs import DummyVectorEnv, make_vector, resolve
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
-from marltrain.layout import Array, arrays_of
-from marltrain.spec import EnvSpec, Step
 from tests.tiers import rounds
 
 TOLERANCE = 1e-5

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import DummyVectorEnv, check_env, resolve
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import ConfigError
 from tests.envs.driving import act, column, same, snapshot
 from tests.envs.native.toys import Crowd, Dice, Relay
 

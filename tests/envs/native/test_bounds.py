@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.records import check
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import ConfigError
 from tests.envs.native.forging import CASES
 from tests.tiers import rounds
 

@@ -6,10 +6,10 @@ import pytest
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import ConfigError
 from tests.envs.driving import act, column
 from tests.envs.native.originals import hold
 from tests.tiers import LONG, rounds

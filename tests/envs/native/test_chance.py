@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from marltrain.compiling import compiled
+from marltrain.core.seeds import child_seed
 from marltrain.envs.native import chance
 from marltrain.envs.native.vector import NativeVectorEnv
-from marltrain.random import child_seed
+from marltrain.jit.compiling import compiled
 
 STATE = np.dtype(
     [("random", "u8"), ("seed", "i8"), ("queue", "i8"), ("queued", "i8"), ("branch", "u4"), ("stir", "u4")]

@@ -31,7 +31,7 @@ class Counter(Game):
         obs[0] = s.count
 """
 HELPER = """
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
 STEP = {step}
 
 @compiled
@@ -41,7 +41,7 @@ def gain(s):
 PLAY = """
 import json
 from marltrain.envs import make_vector
-from marltrain.spec import empty_actions
+from marltrain.core.spec import empty_actions
 told = {{}}
 for env in {envs}:
     vector = make_vector(env, None, 2)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from marltrain.compiling import compiled
 from marltrain.envs.native.control.cartpole import SMALL, STEEPEST, cos_sin
+from marltrain.jit.compiling import compiled
 from tests.envs.native.originals import assert_same_starts, hold
 from tests.tiers import rounds
 

@@ -6,9 +6,9 @@ from gymnasium import spaces
 from lbforaging.foraging import ForagingEnv
 from pettingzoo import ParallelEnv
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
 from marltrain.envs.native.vector import NativeVectorEnv
-from marltrain.errors import ConfigError
 from tests.envs.driving import act, column
 from tests.envs.native.forging import CASES
 from tests.envs.native.originals import assert_same_starts, hold

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
 from marltrain.envs.native.game import Game
-from marltrain.errors import ConfigError
 
 SEES, CHOOSES = spaces.Box(0, 1, (2,)), spaces.Discrete(2)
 

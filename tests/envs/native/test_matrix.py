@@ -5,11 +5,11 @@ import pyspiel
 import pytest
 from gymnasium import spaces
 
+from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
 from marltrain.envs.native import parallel_env
 from marltrain.envs.native.catalogue import find
 from marltrain.envs.native.vector import NativeVectorEnv
-from marltrain.errors import ConfigError
 from tests.envs.driving import act, column
 
 

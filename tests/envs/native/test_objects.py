@@ -7,10 +7,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 
+from marltrain.core.errors import ConfigError, EnvError
 from marltrain.envs import check_env
 from marltrain.envs.native import aec_env, gymnasium_env, parallel_env
 from marltrain.envs.native.catalogue import GAMES, find
-from marltrain.errors import ConfigError, EnvError
 
 BY_API = {api: [name for name in GAMES if find(name).api == api] for api in ("parallel", "turns", "gymnasium")}
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError
+from marltrain.core.spec import empty_actions
 from marltrain.envs import make_vector
-from marltrain.errors import ConfigError
-from marltrain.spec import empty_actions
 from tests.envs.native.forging import CASES
 from tests.envs.native.originals import assert_same_starts, hold
 from tests.tiers import LONG, rounds

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from marltrain.core.errors import SaveError
 from marltrain.envs import probe
 from marltrain.envs.python.action_log import ActionLog, check_action_log
-from marltrain.errors import SaveError
-from marltrain.state import State
+from marltrain.storage.state import State
 from tests.toys import Crowd
 
 

@@ -6,8 +6,8 @@ from gymnasium import spaces
 from pettingzoo.utils import BaseParallelWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 
+from marltrain.core.errors import EnvError
 from marltrain.envs import DummyVectorEnv, check_env, probe, resolve
-from marltrain.errors import EnvError
 from tests.envs.driving import act, run_seed
 from tests.gymnasium_toys import MaskedByInfo
 from tests.toys import Crowd, Identity, Relay

@@ -5,8 +5,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.errors import EnvError, SpecError
 from marltrain.envs import DummyVectorEnv, probe, resolve
-from marltrain.errors import EnvError, SpecError
 from tests.envs.driving import act, rewards
 from tests.gymnasium_toys import Whole
 

@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from marltrain.core.errors import EnvError
 from marltrain.envs import check_env
-from marltrain.errors import EnvError
 from tests.faulty_toys import Broken, Forgetful
 from tests.gymnasium_toys import Film, MaskedByInfo
 from tests.toys import Crowd, Identity, Inn, Motley, Relay

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from marltrain.core.errors import ConfigError, EnvError
+from marltrain.core.seeds import child_seed
 from marltrain.envs import DummyVectorEnv, probe, resolve
-from marltrain.errors import ConfigError, EnvError
-from marltrain.random import child_seed
 from tests.envs.driving import act, random_run, run_seed, same, snapshot
 from tests.faulty_toys import Broken, Forgetful
 from tests.toys import Crowd, Identity, Relay

@@ -9,9 +9,9 @@ from gymnasium.wrappers import TimeLimit
 from pettingzoo.utils import BaseParallelWrapper, BaseWrapper, OrderEnforcingWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 
+from marltrain.core.errors import EnvError
 from marltrain.envs import DummyVectorEnv, probe
 from marltrain.envs.python.global_state import state_method
-from marltrain.errors import EnvError
 from tests.envs.driving import act
 from tests.gymnasium_toys import Film
 from tests.toys import Crowd, Identity, Relay

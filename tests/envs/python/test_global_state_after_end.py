@@ -11,8 +11,8 @@ from pettingzoo.utils import BaseWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 
 import marltrain as mt
+from marltrain.core.errors import EnvError
 from marltrain.envs import DummyVectorEnv, make_vector
-from marltrain.errors import EnvError
 from tests.envs.driving import act, random_run, same
 
 SEEN, ACTS = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)

@@ -7,11 +7,11 @@ from pettingzoo import AECEnv
 from pettingzoo.utils import BaseWrapper, OrderEnforcingWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 
+from marltrain.core.errors import EnvError
 from marltrain.envs import DummyVectorEnv, FrameStack, check_env, make_vector, probe, resolve
 from marltrain.envs.native import aec_env
 from marltrain.envs.python.last import LastAdapter, has_own_last
 from marltrain.envs.python.probe import adapter_of
-from marltrain.errors import EnvError
 from tests.envs.driving import act, column, run_seed
 from tests.envs.python.test_turns import BROUGHT, MOVES
 from tests.toys import Doubled, Inn, Relay

@@ -9,9 +9,9 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 import marltrain as mt
+from marltrain.core.errors import EnvError, SpecError
 from marltrain.envs import DummyVectorEnv, FrameStack, check_env, make_vector, probe, resolve
 from marltrain.envs.population import PopulationVectorEnv, population_of
-from marltrain.errors import EnvError, SpecError
 from tests.envs.driving import act, column
 from tests.toys import Inn
 

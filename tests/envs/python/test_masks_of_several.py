@@ -5,8 +5,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.errors import EnvError
 from marltrain.envs import probe
-from marltrain.errors import EnvError
 from tests.envs.python.test_masks import PLAIN, PROMISED, Scripted, legal_moves
 
 WHEELS = spaces.MultiDiscrete([2, 3], start=[5, -1])

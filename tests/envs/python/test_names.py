@@ -10,8 +10,8 @@ from pettingzoo.utils import BaseWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 
 import marltrain as mt
+from marltrain.core.errors import EnvError, SpecError
 from marltrain.envs import DummyVectorEnv, make_vector, probe
-from marltrain.errors import EnvError, SpecError
 from tests.envs.driving import act, column, random_run, same
 from tests.toys import Crowd, Identity, Inn, Relay
 

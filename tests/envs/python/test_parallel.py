@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import SpecError
+from marltrain.core.seeds import child_seed
 from marltrain.envs import DummyVectorEnv, probe, resolve
-from marltrain.errors import SpecError
-from marltrain.random import child_seed
 from tests.envs.driving import act, column, rewards, run_seed
 from tests.gymnasium_toys import Film, MaskedByInfo
 from tests.toys import Crowd, Identity, Motley

@@ -12,9 +12,9 @@ from pettingzoo.utils import BaseParallelWrapper
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel
 
 import marltrain as mt
+from marltrain.core.errors import ConfigError, EnvError
 from marltrain.envs import DummyVectorEnv, make_vector, probe
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import ConfigError, EnvError
 from marltrain.policies.memory import Storage, Streams
 from tests.envs.driving import act, column, random_run, rewards, same, snapshot
 

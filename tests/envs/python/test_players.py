@@ -8,10 +8,10 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.errors import EnvError, SpecError
 from marltrain.envs import DummyVectorEnv, probe, resolve
 from marltrain.envs.faults import FaultPolicy
 from marltrain.envs.python.players import PlayersEnv, by_player
-from marltrain.errors import EnvError, SpecError
 from tests.envs.driving import act, column
 from tests.players_toys import SEEN, Masked, Team, Various
 

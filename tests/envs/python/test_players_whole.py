@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import ConfigError, EnvError
 from marltrain.envs import DummyVectorEnv, SubprocVectorEnv, VectorEnv, probe, resolve
-from marltrain.errors import ConfigError, EnvError
 from tests.envs.driving import act, snapshot
 from tests.envs.python.test_players import Odd
 from tests.players_toys import Masked, Team, Various

@@ -8,9 +8,9 @@ import pytest
 from gymnasium import spaces
 from pettingzoo.utils import BaseWrapper
 
+from marltrain.core.errors import EnvError
 from marltrain.envs import DummyVectorEnv, resolve
 from marltrain.envs.python.rewards import check_reward, is_number
-from marltrain.errors import EnvError
 from tests.envs.driving import act, run_seed
 from tests.toys import Crowd, Relay
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from pettingzoo.utils import BaseWrapper, OrderEnforcingWrapper
 
+from marltrain.core.errors import EnvError
+from marltrain.core.spec import Step
 from marltrain.envs import DummyVectorEnv, make_vector, resolve
 from marltrain.envs.python.check_env import random_actions
-from marltrain.errors import EnvError
 from marltrain.policies.memory import Storage, Streams
-from marltrain.spec import Step
 from tests.envs.driving import act, column, rewards, run_seed
 from tests.toys import Doubled, Inn, Relay
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.children import PATIENCE
+from marltrain.core.errors import ConfigError, EnvError, WorkerError
+from marltrain.core.seeds import child_seed
 from marltrain.envs import SubprocVectorEnv, make_vector
 from marltrain.envs.workers import pool, processes
-from marltrain.errors import ConfigError, EnvError, WorkerError
-from marltrain.random import child_seed
+from marltrain.processes.children import PATIENCE
 from tests.envs.driving import act, random_run, same
 from tests.faulty_toys import Broken, Flaky
 from tests.toys import Identity

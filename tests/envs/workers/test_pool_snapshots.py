@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from marltrain.core.seeds import child_seed
 from marltrain.envs import SubprocVectorEnv, make_vector
-from marltrain.random import child_seed
 from tests.envs.driving import act, same, snapshot
 from tests.envs.workers.test_pool import SURVIVING, Slow, run_of
 from tests.faulty_toys import Flaky

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marltrain.core.errors import ConfigError, EnvError, WorkerError
 from marltrain.envs import make_vector
-from marltrain.errors import ConfigError, EnvError, WorkerError
 from tests.envs.driving import act, random_run, same
 from tests.envs.test_vector import GAMES
 from tests.envs.test_vector_state import steps

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marltrain.core.errors import EnvError, WorkerError
+from marltrain.core.spec import empty_actions
 from marltrain.envs import SubprocVectorEnv, make_vector
-from marltrain.errors import EnvError, WorkerError
-from marltrain.spec import empty_actions
 from tests.envs.driving import act, same, snapshot
 from tests.envs.workers.test_pool import SURVIVING, run_of
 from tests.faulty_toys import Broken, Flaky

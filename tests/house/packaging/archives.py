@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from marltrain.version import __version__
+from marltrain.core.version import __version__
 from tests.house.repository import PACKAGE, ROOT
 
 NAME = f"marltrain-{__version__}"

@@ -15,7 +15,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from marltrain.extras import EXTRAS
+from marltrain.core.extras import EXTRAS
 from tests.house.packaging.archives import build
 from tests.house.packaging.environment import Environment, FailedError, environment, measured
 from tests.house.repository import ROOT

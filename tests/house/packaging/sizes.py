@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from marltrain.extras import EXTRAS
+from marltrain.core.extras import EXTRAS
 from tests.house.packaging.archives import build
 from tests.house.packaging.environment import CONSTRAINTS, Environment, environment
 

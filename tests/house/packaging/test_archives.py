@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from marltrain.extras import EXTRAS
+from marltrain.core.extras import EXTRAS
 from tests.house.packaging import archives
 from tests.house.repository import PACKAGE, ROOT
 
@@ -35,7 +35,7 @@ def test_expected_files_are_those_of_the_tree():
 def test_a_file_that_the_package_data_forget_is_noticed(tmp_path, monkeypatch):
     """A template without a line in pyproject.toml is in no wheel."""
     names = {"marltrain/py.typed", "marltrain/__init__.py", "marltrain/tools/report.html", "marltrain/tools/module.py"}
-    for name in [*names, *archives.BUILT_FROM, "marltrain/version.py"]:
+    for name in [*names, *archives.BUILT_FROM, "marltrain/core/version.py"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes() if (ROOT / name).exists() else b"x = 1\n")
     (tmp_path / "marltrain/__init__.py").write_text("")

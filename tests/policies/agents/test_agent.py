@@ -9,9 +9,9 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.errors import AgentError, SpecError
+from marltrain.core.layout import Layout
 from marltrain.envs import probe, resolve
-from marltrain.errors import AgentError, SpecError
-from marltrain.layout import Layout
 from tests.toys import Crowd, Motley, Relay
 from tests.trainer.running import trainer
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, SaveError
+from marltrain.core.errors import AgentError, ConfigError, SaveError
 from tests.policies.batches import PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
 from tests.toys import Identity
 from tests.trainer.running import changed, trainer, weights

@@ -13,7 +13,7 @@ from keras import layers
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import AgentError, SaveError
+from marltrain.core.errors import AgentError, SaveError
 from tests.policies.batches import PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
 from tests.tiers import LONG
 from tests.toys import Identity

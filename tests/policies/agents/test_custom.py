@@ -13,7 +13,7 @@ from keras import layers
 from torch import nn
 
 import marltrain as mt
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.policies.memory.streams import Storage, Streams
 from tests.policies.batches import some_rollout, some_transitions
 from tests.policies.memory.worlds import Record, World, drive, one_group

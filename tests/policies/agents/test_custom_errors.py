@@ -9,8 +9,8 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.layout import Layout
-from marltrain.spec import PlayerSpec
+from marltrain.core.layout import Layout
+from marltrain.core.spec import PlayerSpec
 from tests.policies.batches import some_transitions
 from tests.policies.own import with_keras, with_torch
 from tests.policies.own.agents import FRAMEWORKS, VECTOR, identity_player

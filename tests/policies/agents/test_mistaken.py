@@ -9,8 +9,8 @@ import torch
 from tianshou.algorithm import DQN, PPO
 
 import marltrain as mt
+from marltrain.core.remedies import on_command_line
 from marltrain.policies.agents.mistaken import remedy_for
-from marltrain.remedies import on_command_line
 
 TAG = "marltrain/simple_tag_v3"
 """Adversaries see 16 numbers, agent_0 sees 14."""

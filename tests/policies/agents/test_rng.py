@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from tests.trainer.running import tables, trainer
 
 

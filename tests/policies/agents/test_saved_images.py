@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.files import with_checksum
+from marltrain.storage.files import with_checksum
 
 TWO = spaces.Discrete(2)
 RNG = np.random.default_rng(3)

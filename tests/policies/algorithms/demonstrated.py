@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import BOTH
 from tests.policies.batches import VECTOR, some_rollout, some_transitions

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.algorithms.acer import policy_gradient, within_trust_region
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import on_both

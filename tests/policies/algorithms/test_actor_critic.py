@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import make_backend
 from marltrain.policies.compiled.gradient_steps import compiled_steps
 from tests.policies.batches import VECTOR, some_rollout

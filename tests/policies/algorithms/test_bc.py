@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from tests.policies.algorithms.demonstrated import ACTIONS, demonstrated, moved_alike, updated
 from tests.policies.backends.both import BOTH
 from tests.policies.batches import VECTOR

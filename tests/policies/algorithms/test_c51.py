@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import numpy_ops
 from tests.policies.backends.both import BOTH
 from tests.policies.batches import VECTOR, some_transitions

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, SpecError
+from marltrain.core.errors import AgentError, ConfigError, SpecError
 from marltrain.policies.learner.joint_learner import JointLearner
 from tests.policies.batches import VECTOR, some_team
 from tests.policies.learner.test_joint_learner import apart, batches, exported, looped, picked, stacked

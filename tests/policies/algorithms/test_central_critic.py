@@ -11,7 +11,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, EnvError
+from marltrain.core.errors import AgentError, ConfigError, EnvError
 from marltrain.policies.batch import StateNeed
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.gymnasium_toys import Film

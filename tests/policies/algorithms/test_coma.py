@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, SpecError
+from marltrain.core.errors import AgentError, ConfigError, SpecError
 from marltrain.policies.batch import Rollout, StateNeed
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.agents.tianshou import making

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.algorithms.dqn import huber
 from marltrain.policies.backends.torch import ops
 from tests.policies.batches import VECTOR, some_transitions

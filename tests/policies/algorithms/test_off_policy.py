@@ -11,9 +11,9 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
+from marltrain.core.seeds import generator
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.random import generator
 from tests.policies.algorithms.twins import BOX, HIDDEN, ON, RATE, Twin, in_numbers, rows_of
 from tests.policies.batches import VECTOR, of_agent, some_transitions
 from tests.toys import Relay

@@ -12,9 +12,9 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
+from marltrain.core.seeds import generator
 from marltrain.policies.backends.base import OPTIMIZERS
-from marltrain.random import generator
 from tests.policies.batches import VECTOR, some_rollout
 
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.tensor_batch import TensorBatch
 from tests.policies.backends.both import BOTH

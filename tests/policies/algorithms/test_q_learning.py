@@ -17,7 +17,7 @@ from tianshou.utils.net.common import Net
 from tianshou.utils.torch_utils import policy_within_training_step
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.q_learning import weight_noise
 from marltrain.policies.batch import Transitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner

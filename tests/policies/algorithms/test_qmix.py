@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.joint_learner import JointLearner
 from tests.policies.algorithms.mixing import BOTH, SPACES
 from tests.policies.batches import some_team

@@ -17,8 +17,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
-from marltrain.layout import size_of
+from marltrain.core.errors import ConfigError, SpecError
+from marltrain.core.layout import size_of
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner

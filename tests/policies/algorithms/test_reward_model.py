@@ -9,8 +9,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Layout
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Layout
 from marltrain.policies.algorithms.base import Phase, weighted_mean
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import BOTH

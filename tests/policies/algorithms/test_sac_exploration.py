@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.distributions.draws import normal_of
 from tests.policies.algorithms.central import linear_team

@@ -9,11 +9,11 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.seeds import generator
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.batch import SequenceTransitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.row_draws import drawn_rows
-from marltrain.random import generator
 from tests.policies.algorithms.twins import BOX, ON, in_numbers
 from tests.policies.backends.both import BOTH
 from tests.policies.batches import VECTOR, of_agent, some_transitions, with_carries

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.batches import VECTOR, of_agent, some_rollout
 from tests.toys import Crowd

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.tensor_batch import TensorBatch
 from tests.policies.backends.both import BOTH

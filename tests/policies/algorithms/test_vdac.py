@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.mixer import MIXER
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.batch import TeamRollout

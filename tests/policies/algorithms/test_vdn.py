@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.memory import Storage, Streams

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from tests.policies.algorithms.mixing import BOTH, SPACES, WEIGHTS, array, linear, linear_team, set_linear, two_steps
 from tests.tiers import LONG
 from tests.toys import Crowd

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 import torch
 
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.core.seeds import generator
 from marltrain.policies.backends import make_backend
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.random import generator
 
 TORCH, TENSORFLOW = make_backend("torch", "cpu"), make_backend("tensorflow", "cpu")
 BOTH: dict[str, Any] = {"torch": TORCH, "tensorflow": TENSORFLOW}

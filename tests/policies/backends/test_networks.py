@@ -10,10 +10,10 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from marltrain.errors import SaveError
-from marltrain.layout import Layout
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Layout
+from marltrain.core.seeds import generator
 from marltrain.policies.networks import CNN, GRU, MLP, Head, NetworkDefinition
-from marltrain.random import generator
 from tests.policies.backends.both import BOTH, TENSORFLOW, network, on_both
 from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs
 

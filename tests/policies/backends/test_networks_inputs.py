@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from marltrain.errors import AgentError
-from marltrain.layout import Layout
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Layout
+from marltrain.core.seeds import generator
 from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition
-from marltrain.random import generator
 from tests.policies.backends.both import TENSORFLOW, TORCH, on_both
 from tests.policies.batches import IMAGE, VECTOR, some_obs
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.core.seeds import generator
 from marltrain.policies.compiled.network import is_known
 from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition, Plan
-from marltrain.random import generator
 from tests.policies.backends.both import BOTH, TORCH, on_both
 from tests.policies.batches import IMAGE, VECTOR, some_obs
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Layout
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Layout
 from marltrain.policies.networks import CNN, GRU, LSTM, MLP, Head, NetworkDefinition, NetworkSpec, Plan, spec_from
 from tests.policies.backends.both import BOTH, network, on_both
 from tests.policies.batches import IMAGE, VECTOR, some_obs

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from marltrain.errors import SaveError
-from marltrain.layout import Layout
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Layout
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.backends.tensorflow import optimizers as tensorflow_optimizers
 from marltrain.policies.backends.torch import optimizers as torch_optimizers

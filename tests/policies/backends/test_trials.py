@@ -10,7 +10,7 @@ from gymnasium import spaces
 from keras import layers
 from torch import nn
 
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.policies.backends.trials import Trial, two_batches
 from marltrain.policies.networks import Head, NetworkDefinition
 from tests.policies.backends.both import TENSORFLOW, TORCH

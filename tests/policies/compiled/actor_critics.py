@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from marltrain.addresses import address_of
-from marltrain.compiling import program
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.jit.compiling import program
+from marltrain.jit.views import address_of
 from marltrain.policies.compiled.network import largest, write_network
 from marltrain.policies.compiled.optimizers import ADAM, LANES, SGD
 from marltrain.policies.compiled.ppo_kernel import (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.addresses import address_of
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.jit.views import address_of
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.compiled.acting import CompiledActing, best, best_sum, is_legal, logsumexp
 from marltrain.policies.distributions import Gaussian

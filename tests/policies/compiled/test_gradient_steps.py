@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marltrain.addresses import address_of
+from marltrain.jit.views import address_of
 from marltrain.policies.compiled.gemm import BROAD, COLUMNS, HEIGHTS
 from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer, tanh
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from marltrain.addresses import address_of
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.jit.views import address_of
 from marltrain.policies.compiled.layers import RELU, TANH, layer_entry
 from marltrain.policies.compiled.network import (
     ACTIVATIONS,

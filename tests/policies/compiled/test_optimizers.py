@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from marltrain.addresses import address_of, record_at
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import address_of, record_at
 from marltrain.policies.backends.base import OPTIMIZERS as MOMENTS
 from marltrain.policies.backends.torch.networks import Network
 from marltrain.policies.backends.torch.optimizers import OPTIMIZERS

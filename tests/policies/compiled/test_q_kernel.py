@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.addresses import address_of
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
+from marltrain.jit.views import address_of
 from marltrain.policies.compiled.network import write_network
 from marltrain.policies.compiled.optimizers import ADAM, LANES, RMSPROP, RULES, SGD
 from marltrain.policies.compiled.q_kernel import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.compiling import compiled
+from marltrain.jit.compiling import compiled
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.compiled.replay_kernel import (
     CompiledReader,

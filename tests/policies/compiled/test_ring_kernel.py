@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.addresses import address_of
-from marltrain.compiling import compiled
+from marltrain.core.spec import EnvSpec
+from marltrain.jit.compiling import compiled
+from marltrain.jit.views import address_of
 from marltrain.policies.batch import Column
 from marltrain.policies.compiled import ring_kernel
 from marltrain.policies.compiled.ring_kernel import MOST_COLUMNS, ring_record, rows_at, takes
 from marltrain.policies.memory import Storage, Streams
-from marltrain.spec import EnvSpec
 from tests.policies.memory.test_ring import equal
 from tests.policies.memory.worlds import World, blank, one_group, player, rollouts, seeing, two_groups, uniform
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from marltrain.legal import Legal
+from marltrain.core.legal import Legal
 from marltrain.policies.distributions import MultiCategorical, distribution_of
 from tests.policies.backends.both import BOTH, value_and_gradients
 from tests.policies.distributions.three import in_all

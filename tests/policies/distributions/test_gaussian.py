@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution, kl_divergence
 
-from marltrain.errors import ConfigError, SpecError
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.distributions import Gaussian, SquashedGaussian, StateGaussian, distribution_of
 from marltrain.policies.networks import Head
 from tests.policies.backends.both import BOTH, value_and_gradients

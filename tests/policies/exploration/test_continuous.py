@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.config import build
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
+from marltrain.core.settings import build
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.batch import Column
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration, epsilon_greedy, epsilon_noise
 from marltrain.policies.exploration.discrete import NOISE

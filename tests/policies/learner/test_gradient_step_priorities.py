@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from tests.policies.batches import VECTOR, some_transitions
 

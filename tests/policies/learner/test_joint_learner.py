@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import map_tree
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import map_tree
 from marltrain.policies.batch import TeamBatch
 from marltrain.policies.learner.joint_learner import JointLearner
 from tests.policies.batches import VECTOR, some_team

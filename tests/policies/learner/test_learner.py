@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
 from marltrain.policies.batch import AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner

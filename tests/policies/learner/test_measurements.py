@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
-from marltrain.layout import map_tree
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import map_tree
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.measurements import kish_share, noise_scale

@@ -7,10 +7,10 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.seeds import generator
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
 from marltrain.policies.tensor_batch import TensorBatch
-from marltrain.random import generator
 from tests.policies.batches import VECTOR, some_rollout
 
 BACKEND = make_backend("torch", "cpu")

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.natural_gradient import NaturalGradient
 from marltrain.policies.batch import Transitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner

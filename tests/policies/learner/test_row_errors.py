@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner

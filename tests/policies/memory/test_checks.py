@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.policies.batch import Column
 from marltrain.policies.memory import Storage, Streams
-from marltrain.state import State
+from marltrain.storage.state import State
 from tests.policies.memory.worlds import World, one_group, rollouts, seeing
 
 STEPS, ENVS, ROWS = 20, 3, 7

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.errors import SpecError
+from marltrain.core.errors import SpecError
 from marltrain.policies.memory import Storage, Streams
 from tests.policies.memory.worlds import Record, World, blank, drive, rollouts, seeing, uniform
 

@@ -10,12 +10,12 @@ from gymnasium import spaces
 from scipy.stats import chi2
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Layout
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Layout
+from marltrain.core.spec import EnvSpec, PlayerSpec, Step
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.sequences import reader_class
-from marltrain.spec import EnvSpec, PlayerSpec, Step
 from tests.policies.memory.worlds import one_group
 
 ONE = spaces.Box(-np.inf, np.inf, (1,), np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.initial_errors import BLOCK, NewRows

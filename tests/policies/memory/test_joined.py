@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.joined import JoinedObservations, joined_size
-from marltrain.spec import EnvSpec
 from tests.policies.memory.worlds import Script, blank, one_group, two_groups
 
 ANY = (True, True, True)

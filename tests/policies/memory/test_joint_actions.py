@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from marltrain.errors import AgentError, ConfigError, MarlTrainError
-from marltrain.layout import Layout
+from marltrain.core.errors import AgentError, ConfigError, MarlTrainError
+from marltrain.core.layout import Layout
+from marltrain.core.spec import EnvSpec, PlayerSpec
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.joint_actions import joint_action_size
-from marltrain.spec import EnvSpec, PlayerSpec
 from tests.policies.memory.worlds import VECTOR, Record, World, blank, drive, one_group, two_groups
 
 ENVS = 3

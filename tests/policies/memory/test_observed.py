@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marltrain.layout import arrays_of
+from marltrain.core.layout import arrays_of
 from marltrain.policies.memory.observed import BLOCK, ObservedMemory, ObservedReader, ObservedRows
 from marltrain.policies.memory.streams import Storage, Streams
 from tests.policies.memory.worlds import blank, one_group, two_groups, uniform

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, SaveError
+from marltrain.core.errors import AgentError, ConfigError, SaveError
 from marltrain.policies.batch import Needs
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory import Storage, Streams

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2
 
 import marltrain as mt
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.prioritised_rollouts import PrioritisedRolloutReader

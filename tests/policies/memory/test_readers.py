@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.batch import Column
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.choice import SCAN_BELOW

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory import Storage, Streams
 from tests.policies.memory.worlds import World, blank, one_group, rollouts, seeing, two_groups, uniform

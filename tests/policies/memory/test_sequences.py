@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import SequenceReader, Storage, Streams
 from tests.policies.memory.test_readers import COLUMNS, WORLDS, masks

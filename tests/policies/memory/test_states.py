@@ -7,11 +7,11 @@ import copy
 import numpy as np
 import pytest
 
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.batch import Needs, StateNeed
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.states import GlobalStates, state_size
-from marltrain.spec import EnvSpec
 from tests.policies.memory.worlds import Record, Script, World, drive, one_group, seeing, two_groups
 
 ENVS = 3

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.errors import AgentError, ConfigError, EnvError, MarlTrainError
+from marltrain.core.errors import AgentError, ConfigError, EnvError, MarlTrainError
 from marltrain.policies.batch import Column
 from marltrain.policies.memory import Storage, Streams
 from tests.policies.memory.worlds import Script, blank, one_group, rollouts, two_groups, uniform

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marltrain.errors import AgentError, SaveError
+from marltrain.core.errors import AgentError, SaveError
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.team_reader import TeamReader
-from marltrain.state import State
+from marltrain.storage.state import State
 from tests.policies.memory.test_states import Numbered, assert_of_moments, needs
 from tests.policies.memory.worlds import Record, Script, World, drive, one_group, two_groups
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.errors import AgentError, SaveError
+from marltrain.core.errors import AgentError, SaveError
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.team_rollouts import TeamRolloutReader
-from marltrain.state import State
+from marltrain.storage.state import State
 from tests.policies.memory.test_team_reader import ALL, GAMMA, PARTS, STEPS
 from tests.policies.memory.worlds import Record, Script, World, drive, one_group
 

@@ -10,11 +10,11 @@ from gymnasium import spaces
 from scipy.stats import chi2
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
+from marltrain.core.seeds import generator
 from marltrain.policies.batch import Needs, TripletTransitions
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.sequences import reader_class
-from marltrain.random import generator
 from tests.policies.memory.test_hindsight import ACHIEVED, DESIRED, EPISODES, GOALS, LATER, ONE, SEEN, played
 from tests.policies.memory.worlds import one_group
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.batch import Needs
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory import Storage, Streams

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.layout import Layout, arrays_of, assign_obs
+from marltrain.core.layout import Layout, arrays_of, assign_obs
+from marltrain.core.spec import EnvSpec, PlayerSpec, Step
 from marltrain.policies.batch import Needs
-from marltrain.spec import EnvSpec, PlayerSpec, Step
 
 STACK = 3
 VECTOR = spaces.Box(-np.inf, np.inf, (2,), np.float32)

@@ -5,8 +5,8 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
-from marltrain.layout import Layout
-from marltrain.spec import PlayerSpec
+from marltrain.core.layout import Layout
+from marltrain.core.spec import PlayerSpec
 from tests.policies.own import with_keras, with_torch
 
 TICTACTOE = "pettingzoo/classic/tictactoe_v3"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marltrain.code_cache import write_checked
+from marltrain.jit.cache import write_checked
 from marltrain.tools.doctor import code
 from marltrain.tools.doctor.code import machine_code
 from marltrain.tools.doctor.report import CORE, EXTRA

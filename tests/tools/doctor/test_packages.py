@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from marltrain.extras import EXTRAS
+from marltrain.core.extras import EXTRAS
 from marltrain.tools.doctor.packages import Packages, core_section, extras_section, read_packages
 from marltrain.tools.doctor.processes import Answer
 from marltrain.tools.doctor.report import CORE, EXTRA
@@ -146,7 +146,7 @@ def test_requirements_that_cannot_be_read(installed):
 
 
 def test_the_modules_of_extras_are_those_of_the_metadata():
-    """Both name the same packages: `marltrain.extras`, and the metadata of this installation."""
+    """Both name the same packages: `marltrain.core.extras`, and the metadata of this installation."""
     found = read_packages()
     for extra, needs in found.extras.items():
         if all(needed.found for needed in needs):

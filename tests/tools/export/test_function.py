@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.layout import Layout
+from marltrain.core.layout import Layout
 from marltrain.tools.export.function import ACTION, UNIFORM, PolicyFunction, observation_ports
 from tests.tiers import LONG, rounds
 from tests.tools.export.agents import ARM, CASES, FLAT, FOUR, MASKED, NETWORK, named, of_registry, with_statistics

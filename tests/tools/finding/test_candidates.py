@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
-from marltrain.random import child_seed
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.seeds import child_seed
 from marltrain.tools.finding.candidates import copies_of, maker_of, rate_names, with_settings
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo, trainer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from tests.tools.bandit import RATES, SETTINGS, TRAINER, Bandit, Regressor
 from tests.tools.finding.test_candidates import digest
 from tests.toys import Identity

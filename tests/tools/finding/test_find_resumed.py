@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.tools import train_all
 from marltrain.trainer import loop
 from marltrain.trainer.run import Run

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.tools.finding.find import FindResult
 from marltrain.tools.finding.plots import moving_mean, rate_of_change
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.tools.finding.test_candidates import digest
 from tests.trainer.running import dqn, trainer

@@ -183,7 +183,7 @@ def test_sync_brings_the_rows_to_the_disk(kind, tmp_path, monkeypatch):
     logger.open(moment(tmp_path, 0))
     logger.write({"a": 0.5}, 0)
     read = (tmp_path / "scalars").read_text
-    monkeypatch.setattr("marltrain.files._flush", lambda path: flushed.update({path.name: read()}))
+    monkeypatch.setattr("marltrain.storage.files._flush", lambda path: flushed.update({path.name: read()}))
     logger.write({"a": 1.5}, 10)
     logger.sync()
     assert list(flushed) == ["scalars", tmp_path.name] and all("1.5" in found for found in flushed.values())

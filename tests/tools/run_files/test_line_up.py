@@ -1,7 +1,7 @@
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.tools.run_files.line_up import check_test_against, line_up
 
 PLAYERS = ["red_0", "red_1", "blue_0", "blue_1", "blue_2"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.tools.run_files.sharing import by_agent
 
 

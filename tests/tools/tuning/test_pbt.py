@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.memory.readers import RolloutReader
 from marltrain.tools.recorder import Recorder
 from marltrain.tools.tuning.pbt import copy_rows

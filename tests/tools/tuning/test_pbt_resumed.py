@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
 from marltrain.tools.tuning import pbt
 from marltrain.trainer import loop
 from marltrain.trainer.run import Run

@@ -6,7 +6,7 @@ import optuna
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.tools.tuning.space import Space, from_words
 
 

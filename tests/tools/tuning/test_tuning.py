@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.tools.run_files.reading import read_settings
 from marltrain.tools.train_all import train_all
 from marltrain.tools.tuning import trials as trials_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.adapting.adapt import DIRECTIONS
 from marltrain.trainer.adapting.numbers import read
 from tests.trainer.adapting.test_early_stopping import metrics

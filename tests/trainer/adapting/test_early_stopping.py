@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from tests.trainer.running import dqn, ppo, tables, trainer, weights
 
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
 from marltrain.trainer.adapting.quantities import Average, Quantity, drive
 
 

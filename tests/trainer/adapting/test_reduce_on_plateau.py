@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from tests.trainer.adapting.test_early_stopping import metrics, run
 from tests.trainer.running import changed, dqn, ppo, trainer, weights
 

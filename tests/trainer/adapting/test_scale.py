@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.adapting.scale import Scale
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from marltrain.cluster import ActorError
+from marltrain.processes.ray_actors import ActorError
 from marltrain.trainer.cluster import learners, lending
 
 

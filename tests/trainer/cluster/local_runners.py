@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from marltrain.cluster import ActorError
 from marltrain.envs.workers import ray_pool, ray_vector
+from marltrain.processes.ray_actors import ActorError
 from marltrain.trainer.cluster import elastic
 from tests.trainer.cluster.local_actors import sent
 

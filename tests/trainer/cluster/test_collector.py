@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, WorkerError
+from marltrain.core.errors import AgentError, ConfigError, WorkerError
 from marltrain.trainer.cluster.messages import ActingTask
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from tests.tiers import LONG

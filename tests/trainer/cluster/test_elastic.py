@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError, EnvError, WorkerError
+from marltrain.core.errors import ConfigError, EnvError, WorkerError
 from marltrain.trainer.cluster import elastic
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from tests.tiers import LONG

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.memory.initial_errors import InitialErrors
 from marltrain.trainer.cluster.collector import RunnerCollector
 from marltrain.trainer.cluster.initial_priorities import DriverRating

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.cluster import ActorError
+from marltrain.core.errors import AgentError, ConfigError, EnvError, WorkerError
 from marltrain.envs.faults import FaultPolicy
-from marltrain.errors import AgentError, ConfigError, EnvError, WorkerError
+from marltrain.processes.ray_actors import ActorError
 from marltrain.trainer.cluster.learner_actor import LearnerActor
 from marltrain.trainer.cluster.learners import LearnerActors, Share
 from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, joined_metrics

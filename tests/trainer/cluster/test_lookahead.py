@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.cluster.collector import RunnerCollector
 from marltrain.trainer.cluster.lookahead import WorkAhead
 from marltrain.trainer.cluster.runners import RunnerPool

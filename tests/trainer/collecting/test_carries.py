@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.policies.batch import Column
-from marltrain.state import State
+from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, rebuilt
 
 ROWS = 2, 3

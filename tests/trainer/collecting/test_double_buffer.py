@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import EnvError, WorkerError
 from marltrain.envs import SubprocVectorEnv
-from marltrain.errors import EnvError, WorkerError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector
 from tests.faulty_toys import Broken, Flaky

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
-from marltrain.errors import ConfigError
 from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector
 from tests.policies.agents.test_algorithm_agent import Own
 from tests.toys import Identity

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from marltrain.core.errors import EnvError
 from marltrain.envs.native.game import Game
-from marltrain.errors import EnvError
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.collecting.fused import FusedCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint

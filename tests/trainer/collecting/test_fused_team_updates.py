@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.errors import AgentError
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.errors import AgentError
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.envs.native.toys import Crowd
 from tests.tiers import LONG

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.updating.planned import PlannedScheduler

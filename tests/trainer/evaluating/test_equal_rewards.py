@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import AgentError
+from marltrain.core.remedies import on_command_line
+from marltrain.core.seeds import child_seed
 from marltrain.envs import make_vector
-from marltrain.errors import AgentError
-from marltrain.random import child_seed
-from marltrain.remedies import on_command_line
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.seats import Seating
 from marltrain.trainer.team_reward import TeamRewards

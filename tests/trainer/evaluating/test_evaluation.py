@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.seeds import child_seed
 from marltrain.envs import make_vector
-from marltrain.errors import AgentError, ConfigError
-from marltrain.random import child_seed
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestResult, bootstrap
 from marltrain.trainer.seats import Seating

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError, SaveError
-from marltrain.state import State
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.storage.state import State
 from marltrain.trainer.evaluating.selection import ModelSelection
 from tests.toys import Auction
 from tests.trainer.running import At, Student, ppo, trainer

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import ConfigError, SpecError
 from marltrain.envs import resolve
 from marltrain.envs.python.probe import probe
-from marltrain.errors import ConfigError, SpecError
 from marltrain.policies.memory.observed import ObservedRows
 from marltrain.trainer.jobs.experience import check_rows, memory_of, rows_of, store
 from marltrain.trainer.jobs.messages import Experience

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.cluster import NAMESPACE, ActorError
+from marltrain.processes.ray_actors import NAMESPACE, ActorError
 from marltrain.trainer.counters import Traffic
 from marltrain.trainer.jobs.connection import Connection
 from marltrain.trainer.jobs.job import Job

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from marltrain.errors import ConfigError, EnvError, WorkerError
+from marltrain.core.errors import ConfigError, EnvError, WorkerError
 from marltrain.trainer.jobs.job_actor import JobActor
 from marltrain.trainer.jobs.messages import Answer, Report, Request, RunProgress, Taken
 from marltrain.trainer.reporting.run_view import RunView

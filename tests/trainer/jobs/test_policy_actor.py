@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import AgentError, SpecError
 from marltrain.envs import resolve
 from marltrain.envs.python.probe import probe
-from marltrain.errors import AgentError, SpecError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.cluster.messages import Acting, ActingTask, can_act_elsewhere
 from marltrain.trainer.jobs.policy_actor import PolicyActor

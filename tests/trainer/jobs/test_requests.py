@@ -5,7 +5,7 @@ from threading import Lock
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError, WorkerError
+from marltrain.core.errors import ConfigError, WorkerError
 from marltrain.trainer.jobs.messages import Experience, Request
 from marltrain.trainer.jobs.requests import REQUESTS, serve
 from tests.trainer.running import ppo, tables, trainer

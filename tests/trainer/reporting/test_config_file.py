@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import marltrain as mt
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.tools.run_files.config import plan_of_config
 from marltrain.trainer.reporting.config_file import read_config
 from marltrain.trainer.reporting.table_files import SCHEMA

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.errors import EnvError, SaveError
+from marltrain.core.errors import EnvError, SaveError
 from marltrain.trainer.collecting.fused import FusedCollector
 from marltrain.trainer.reporting.episode_records import EpisodeRecords
 from marltrain.trainer.reporting.history import EPISODES_FILE, RECORDS

@@ -11,10 +11,10 @@ import pytest
 
 import marltrain as mt
 from marltrain.cli import main
+from marltrain.core.errors import ConfigError, EnvError, SaveError
+from marltrain.core.seeds import child_seed
 from marltrain.envs.faults import Fault
-from marltrain.errors import ConfigError, EnvError, SaveError
-from marltrain.random import child_seed
-from marltrain.state import State
+from marltrain.storage.state import State
 from marltrain.trainer.reporting.faults import COLUMNS, FaultTable
 from tests.faulty_toys import Broken, Flaky
 from tests.toys import Identity

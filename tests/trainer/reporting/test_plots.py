@@ -5,7 +5,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from marltrain.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError, SaveError
 from marltrain.trainer.reporting import plots, run_picture
 from marltrain.trainer.reporting.curves import read_tests
 from marltrain.trainer.reporting.figures import COLORS, INK, new_figure

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain import waiting
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
+from marltrain.jit import notices
 from marltrain.trainer.callbacks import CallbackList, Moment
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.reporting import progress
@@ -261,7 +261,7 @@ def test_long_compilations_are_announced_if_progress_is_enabled(capsys, monkeypa
 
     class Compiling(Identity):
         def reset(self, seed=None, options=None):
-            waiting.tell("compiling the game ...")
+            notices.tell("compiling the game ...")
             return super().reset(seed, options)
 
     trainer = mt.DecentralizedTrainer(
@@ -281,8 +281,8 @@ def test_no_announcement_after_the_reader_is_gone(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Closed())
     with announced(True):
-        waiting.tell("compiling ...")
-        waiting.tell("compiled in 2.0 s")
+        notices.tell("compiling ...")
+        notices.tell("compiled in 2.0 s")
 
 
 def test_rates_in_the_bar_count_short_and_long_intervals_by_their_length(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import marltrain as mt
-from marltrain.processor import processor
+from marltrain.core.processor import processor
 from marltrain.tools.run_files.config import plan_of_config
 from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.reporting.run_config import _is_json

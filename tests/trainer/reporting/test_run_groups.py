@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.trainer.reporting.history import TESTS_FILE
 from marltrain.trainer.reporting.plots import plot_runs
 from marltrain.trainer.reporting.run_groups import config_of, found, kinds, name_of, with_tests

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from marltrain.errors import SaveError
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.storage.state import State
 from marltrain.trainer.reporting.tables import LongTable, Readings
 
 KINDS = {"a": np.int64, "b": np.float64}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.trainer.callbacks import CallbackList, Moment
 from marltrain.trainer.reporting.tensorboard import EventFile, TensorBoard
 
@@ -114,7 +114,7 @@ def test_sync_brings_the_values_to_the_disk(tmp_path, monkeypatch):
     logger = TensorBoard(tmp_path)
     logger.sync()  # before it is open, there is nothing to flush
     logger.open(moment("on_train_start"))
-    monkeypatch.setattr("marltrain.files._flush", lambda path: flushed.append(path.name))
+    monkeypatch.setattr("marltrain.storage.files._flush", lambda path: flushed.append(path.name))
     logger.write({"a": 1.5}, 10)
     assert "a" not in scalars(tmp_path)
     logger.sync()

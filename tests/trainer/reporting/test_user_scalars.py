@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.reporting.user_scalars import Scalars
 from tests.trainer.reporting.test_tensorboard import scalars

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.saving import checkpoint
 from marltrain.trainer.saving.checkpoint import Checkpoint, find

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain import files
-from marltrain.errors import ConfigError, SaveError
-from marltrain.files import sha256
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.storage import files
+from marltrain.storage.files import sha256
 from marltrain.trainer.saving import checkpoint
 from marltrain.trainer.saving.checkpoint import Checkpoint, find
 from tests.trainer.running import At, Recorder, dqn, ppo, trainer

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from tests.faulty_toys import Broken
 from tests.tiers import LONG
 from tests.toys import Identity

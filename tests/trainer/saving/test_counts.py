@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from marltrain.errors import SaveError
-from marltrain.state import State
+from marltrain.core.errors import SaveError
+from marltrain.storage.state import State
 from marltrain.trainer.reporting.history import History
 from marltrain.trainer.saving.counts import check_tables, counted
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError, EnvError
+from marltrain.core.errors import AgentError, ConfigError, EnvError
 from marltrain.trainer.reporting.tensorboard import EventFile
 from marltrain.trainer.saving.given_back import OWN_FILES, emptied
 from marltrain.trainer.saving.run_folder import LOCK, RunFolder, existing_folder, new_folder

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import AgentError, ConfigError
+from marltrain.core.errors import AgentError, ConfigError
 from marltrain.trainer.saving import resume
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.faulty_toys import Forgetful

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.priorities import PrioritisedChoice
 from marltrain.trainer.updating.asynchronous import TURN, learning_thread

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import marltrain as mt
+from marltrain.core.errors import ConfigError
 from marltrain.envs import probe, resolve
-from marltrain.errors import ConfigError
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.trainer.seats import Seating
 from marltrain.trainer.updating.pace import Defaults, check_pace, drops_all_earlier, pace_of, storage_for

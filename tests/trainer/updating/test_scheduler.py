@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import newest

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
+from marltrain.core.layout import Array
 from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.layout import Array
+from marltrain.jit.compiling import inner
 
 ROWS, COLUMNS = 6, 7
 PLACES = ROWS * COLUMNS

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.layout import Array
 from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.layout import Array
 
 LINES = np.array([(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)])
 

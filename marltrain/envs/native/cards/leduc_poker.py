@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.compiling import inner
+from marltrain.core.layout import Array
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.bounds import turn_of
 from marltrain.envs.native.cards.table import complete, deal, dealt, pass_turn, seats
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.layout import Array
+from marltrain.jit.compiling import inner
 
 FOLD, CALL, RAISE = 0, 1, 2
 MOST_RAISES = 2

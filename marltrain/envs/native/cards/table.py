@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
+from marltrain.core.layout import Array
 from marltrain.envs.native.chance import choice
-from marltrain.layout import Array
+from marltrain.jit.compiling import inner
 
 
 def seats(players: int, size: int, moves: int) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
+from marltrain.core.spec import LONE_PLAYER
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.chance import uniform
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.spec import LONE_PLAYER
+from marltrain.jit.compiling import inner
 
 INTERVAL, GRAVITY = 0.2, 9.8
 FASTEST_1, FASTEST_2 = 4 * math.pi, 9 * math.pi

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
+from marltrain.core.spec import LONE_PLAYER
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.bounds import FINITE
 from marltrain.envs.native.chance import uniform
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.spec import LONE_PLAYER
+from marltrain.jit.compiling import inner
 
 GRAVITY, FORCE, INTERVAL = 9.8, 10.0, 0.02
 HALF_LENGTH, POLE_MASS, TOTAL_MASS = 0.5, 0.1, 1.1

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.spec import LONE_PLAYER
 from marltrain.envs.native.arguments import number, whole
 from marltrain.envs.native.chance import uniform
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.spec import LONE_PLAYER
 
 LEFTMOST, RIGHTMOST, GOAL, FASTEST = -1.2, 0.6, 0.5, 0.07
 FORCE, GRAVITY = 0.001, 0.0025

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.spec import LONE_PLAYER
 from marltrain.envs.native.arguments import number, whole
 from marltrain.envs.native.bounds import FINITE
 from marltrain.envs.native.chance import uniform
 from marltrain.envs.native.game import Game
-from marltrain.spec import LONE_PLAYER
 
 INTERVAL, FASTEST = 0.05, 8.0
 # As in the original, the torque stays in float32, the dtype of the action.

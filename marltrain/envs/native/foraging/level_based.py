@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.bounds import COUNT
 from marltrain.envs.native.foraging.starts import place_foods, place_players
 from marltrain.envs.native.foraging.text import field_text
 from marltrain.envs.native.foraging.views import list_space, picture_space, see_list, see_pictures
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.jit.compiling import inner
 
 NORTH, LOAD = 1, 5
 DOWN = np.array([0, -1, 1, 0, 0, 0])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import inner
 from marltrain.envs.native.chance import integer
+from marltrain.jit.compiling import inner
 
 ATTEMPTS = 1000
 """Number of places tried for all foods together."""

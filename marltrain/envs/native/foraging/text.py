@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 
 LETTERS = string.ascii_uppercase
 WIDTH = 4

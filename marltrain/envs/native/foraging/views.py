@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
-from marltrain.layout import Array
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import inner
 
 UNSEEN = -1
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.errors import ConfigError
-from marltrain.layout import Array
+from marltrain.jit.compiling import inner
 
 NONE = -1
 MATCHING_PENNIES = [[[1, -1], [-1, 1]], [[-1, 1], [1, -1]]]

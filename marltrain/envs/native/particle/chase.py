@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from marltrain.compiling import inner
 from marltrain.envs.native.particle.world import touching
+from marltrain.jit.compiling import inner
 
 ADVERSARY_ACCEL, GOOD_ACCEL = 3.0, 4.0
 ADVERSARY_TOP_SPEED, GOOD_TOP_SPEED = 1.0, 1.3

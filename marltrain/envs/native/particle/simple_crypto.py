@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import Game
@@ -15,6 +14,7 @@ from marltrain.envs.native.particle.world import (
     write_colour,
     write_values,
 )
+from marltrain.jit.compiling import inner
 
 EVE, BOB, ALICE = range(3)
 CHANNELS = 4

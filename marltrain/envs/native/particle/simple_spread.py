@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import inner
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.world import (
@@ -20,6 +19,7 @@ from marltrain.envs.native.particle.world import (
     touching,
     world_fields,
 )
+from marltrain.jit.compiling import inner
 
 RADIUS = 0.15
 COVERED = 0.1

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.envs.native.particle.chase import GOOD_TOP_SPEED, REACH, catchers, chase_rules, straying
@@ -24,6 +23,7 @@ from marltrain.envs.native.particle.world import (
     slow_down,
     world_fields,
 )
+from marltrain.jit.compiling import inner
 
 PACE = np.array([0.5, 0.75, 1.0])
 """Factor of the good agents' speed in each stage of the curriculum."""

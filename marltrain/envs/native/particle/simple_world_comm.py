@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.compiling import inner
 from marltrain.envs.native.arguments import truth, whole
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.particle.chase import REACH, catchers, chase_rules, straying
@@ -25,6 +24,7 @@ from marltrain.envs.native.particle.world import (
     world_fields,
     write_values,
 )
+from marltrain.jit.compiling import inner
 
 LEADER, WORDS = 0, 4
 CAUGHT, FED = 5.0, 2.0

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.compiling import inner
+from marltrain.core.layout import Space
 from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.chance import uniform
-from marltrain.layout import Space
+from marltrain.jit.compiling import inner
 
 INTERVAL, DAMPING, STIFFNESS, SOFTNESS = 0.1, 0.25, 100.0, 1e-3
 MOVES = 5

@@ -15,11 +15,11 @@ from tianshou.utils.torch_utils import policy_within_training_step, torch_train_
 from torch import nn
 from torch.distributions import Categorical
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array, Obs
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array, Obs
+from marltrain.core.spaces import action_bounds
 from marltrain.policies.agents.tianshou.buffer import observed
 from marltrain.policies.distributions import ILLEGAL
-from marltrain.spaces import action_bounds
 
 
 def raw_actions(algorithm: Algorithm[Any, Any], obs: Obs, legal: Array | None, explore: Array) -> Array:

@@ -16,9 +16,11 @@ from tianshou.algorithm.algorithm_base import Algorithm, OffPolicyAlgorithm, OnP
 from tianshou.utils import RunningMeanStd
 from tianshou.utils.torch_utils import policy_within_training_step
 
-from marltrain.config import build, setting
-from marltrain.errors import AgentError, ConfigError, SaveError
-from marltrain.layout import Array, Obs
+from marltrain.core.errors import AgentError, ConfigError, SaveError
+from marltrain.core.layout import Array, Obs
+from marltrain.core.seeds import MOST_SEED
+from marltrain.core.settings import build, setting
+from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
 from marltrain.policies.agents.tianshou.acting import masking, raw_actions, to_raw, to_units
 from marltrain.policies.agents.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
@@ -28,8 +30,6 @@ from marltrain.policies.learner.learner import Pace
 from marltrain.policies.memory.config import Replay, Rollouts
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
-from marltrain.random import MOST_SEED
-from marltrain.spec import PlayerSpec
 
 NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
 """tianshou's metric name -> marltrain's; any other name "x_loss" becomes "loss/x"."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tianshou.data import Batch, ReplayBuffer, to_numpy
 
-from marltrain.layout import Array, Obs
+from marltrain.core.layout import Array, Obs
 from marltrain.policies.batch import Needs
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.choice import Chosen

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tianshou.data import Batch, to_numpy
 
-from marltrain.layout import Array, map_tree
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.agents.tianshou.buffer import StreamBuffer, ToRaw, observed
 from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.learner.memory_numbers import MemoryNumbers

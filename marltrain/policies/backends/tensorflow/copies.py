@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from marltrain.policies.backends.frameworks import made_by, name_of
 
 MADE: weakref.WeakSet[keras.Model] = weakref.WeakSet()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.tensorflow import Backend
 from marltrain.policies.backends.tensorflow.joined import JoinedBackend, joined_cluster_strategy
 from marltrain.policies.backends.tensorflow.replicas import MirroredBackend

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import Tensor
 
-from marltrain.errors import ConfigError, WorkerError, error_text
+from marltrain.core.errors import ConfigError, WorkerError, error_text
 from marltrain.policies.backends.base import Loss, Network
 from marltrain.policies.backends.tensorflow import Backend
 from marltrain.policies.backends.tensorflow.randomness import set_apart

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array
 from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import Tensor
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.backends import base
 
 State = dict[str, Tensor]

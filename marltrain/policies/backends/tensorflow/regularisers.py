@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import Tensor
 
-from marltrain.errors import AgentError
+from marltrain.core.errors import AgentError
 from marltrain.policies.backends.own import layers_of
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import Tensor
 
-from marltrain.layout import map_tree
+from marltrain.core.layout import map_tree
 from marltrain.policies.backends.base import Loss, Network
 from marltrain.policies.backends.tensorflow import Backend
 from marltrain.policies.backends.tensorflow.graphs import Graph

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.backends.own import layers_of
 from marltrain.policies.backends.trials import CLOSE, Trial, described, keeps, reads_others
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from marltrain.errors import ConfigError
-from marltrain.layout import Array, map_tree
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import base
 from marltrain.policies.backends.base import Divergence, Loss
 from marltrain.policies.backends.frameworks import made_by, makes_models

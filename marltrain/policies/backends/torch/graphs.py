@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from marltrain.jit.notices import compiling
 from marltrain.policies.backends.traces import Key, Traces, compiler_errors
-from marltrain.waiting import compiling
 
 
 class Graph(Traces):

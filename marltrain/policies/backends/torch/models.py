@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from marltrain.errors import AgentError
-from marltrain.layout import Array, map_tree
+from marltrain.core.errors import AgentError
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import own
 from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase

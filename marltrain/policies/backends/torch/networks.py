@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from marltrain.errors import AgentError, SaveError
-from marltrain.layout import Array, arrays_of, map_tree
+from marltrain.core.errors import AgentError, SaveError
+from marltrain.core.layout import Array, arrays_of, map_tree
 from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.backends import base
 
 

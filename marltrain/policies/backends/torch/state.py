@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from marltrain.checks import MOST_COUNTED, finite, within
-from marltrain.errors import SaveError
-from marltrain.layout import Array
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.checks import MOST_COUNTED, finite, within
 
 NOT_NEGATIVE = {"step", "exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum", "var", "count"}
 """Names of values in torch's optimizers and running statistics that are never negative."""

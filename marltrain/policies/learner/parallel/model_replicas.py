@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.errors import AgentError, ConfigError
-from marltrain.layout import Array, map_tree
+from marltrain.core.errors import AgentError, ConfigError
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.frameworks import framework_of

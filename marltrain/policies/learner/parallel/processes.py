@@ -15,8 +15,16 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
-from marltrain.children import end_with_the_parent, fate, here_only, settle, start, start_context, within_limits
-from marltrain.errors import WorkerError
+from marltrain.core.errors import WorkerError
+from marltrain.processes.children import (
+    end_with_the_parent,
+    fate,
+    here_only,
+    settle,
+    start,
+    start_context,
+    within_limits,
+)
 
 _PATIENCE = 5.0
 """Timeout in seconds for a child to end."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from marltrain.children import here_only
-from marltrain.cluster import Actor, ActorError, Cluster, Served, end_actors
-from marltrain.errors import WorkerError
+from marltrain.core.errors import WorkerError
 from marltrain.policies.learner.parallel.processes import ProcessFailure
 from marltrain.policies.learner.parallel.replica import Replica
 from marltrain.policies.learner.parallel.strategies import DataParallel, Member
+from marltrain.processes.children import here_only
+from marltrain.processes.ray_actors import Actor, ActorError, Cluster, Served, end_actors
 
 STARTING = 60.0
 """Seconds, in addition to the strategy's timeout, for an actor's start and its first answers."""

@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from marltrain.layout import Array
+from marltrain.core.layout import Array
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.learner.gradient_step import PartialGradientStep
 from marltrain.policies.learner.parallel.strategies import Member

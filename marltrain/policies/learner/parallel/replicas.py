@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.errors import ConfigError, error_text
-from marltrain.layout import Array, map_tree
+from marltrain.core.errors import ConfigError, error_text
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.randomness import drawn_seed

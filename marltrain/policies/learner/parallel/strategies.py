@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from marltrain.cluster import ANSWER, check_resources
-from marltrain.config import checked_arguments, setting, validate
-from marltrain.errors import ConfigError, did_you_mean
+from marltrain.core.errors import ConfigError, did_you_mean
+from marltrain.core.settings import checked_arguments, setting, validate
+from marltrain.processes.ray_actors import ANSWER, check_resources
 
 MOST = 1024
 """Maximum number of devices or processes of one machine that share a minibatch."""

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from marltrain.errors import ConfigError, shown
+from marltrain.core.errors import ConfigError, shown
 
 VARIABLE = "TF_CONFIG"
 EXAMPLE = '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}'

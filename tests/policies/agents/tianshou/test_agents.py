@@ -15,9 +15,9 @@ from tianshou.utils.net.common import Net
 from tianshou.utils.net.continuous import ContinuousActorDeterministic, ContinuousCritic
 
 import marltrain as mt
-from marltrain.errors import ConfigError
-from marltrain.layout import Layout
-from marltrain.spec import EnvSpec, PlayerSpec
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Layout
+from marltrain.core.spec import EnvSpec, PlayerSpec
 from tests.gymnasium_toys import Film
 from tests.policies.agents.tianshou.making import DISCRETE, adam, box_ppo, c51, discrete_ppo, discrete_sac, dqn, sac
 from tests.tiers import LONG

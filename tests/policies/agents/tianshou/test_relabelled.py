@@ -9,7 +9,7 @@ import torch
 from tianshou.utils.torch_utils import policy_within_training_step
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.agents.tianshou.relabelled import RelabelledView
 from marltrain.policies.batch import Needs
 from tests.gymnasium_toys import BitFlipping

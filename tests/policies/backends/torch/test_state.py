@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from marltrain.errors import SaveError
+from marltrain.core.errors import SaveError
 from marltrain.policies.backends.torch.state import checked, packed, unpacked
 
 

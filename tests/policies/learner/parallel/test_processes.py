@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from marltrain.errors import WorkerError
+from marltrain.core.errors import WorkerError
 from marltrain.policies.learner.parallel import processes
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
 

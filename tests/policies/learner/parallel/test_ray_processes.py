@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, WorkerError
+from marltrain.core.errors import ConfigError, WorkerError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.parallel.strategies import DataParallel
 from tests.policies.batches import VECTOR, some_rollout

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError, WorkerError
+from marltrain.core.errors import ConfigError, WorkerError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.parallel.replicas import part_of

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.errors import ConfigError
+from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.parallel.strategies import (
     STRATEGIES,
     DataParallel,

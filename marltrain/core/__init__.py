@@ -1,0 +1,1 @@
+"""Definitions that every other package uses: specifications, spaces, settings, seeds and errors."""

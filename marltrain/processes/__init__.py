@@ -1,0 +1,1 @@
+"""Other processes: children of this one, and actors of a Ray cluster."""
