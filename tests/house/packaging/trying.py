@@ -24,7 +24,7 @@ folder = pathlib.Path(marltrain.__file__).parent
 assert pathlib.Path(sys.prefix) in folder.parents, f"imported from {folder}"
 assert (folder / "py.typed").exists() and all(hasattr(marltrain, name) for name in marltrain.__all__)
 """
-TRAIN = "marltrain/connect_four_v3", "--algo", "ppo", "--self-play", "--steps-per-train", "100000", "--no-progress"
+TRAIN = "marltrain/connect_four_v3", "--algo", "ppo", "--self-play", "--steps-per-train", "50000", "--no-progress"
 FILM = "--env", "pettingzoo/classic/connect_four_v3"
 LOAD = """
 import sys
