@@ -1,4 +1,4 @@
-"""Priorities of new rows: the largest so far, or by the rows' own errors, as in Ape-X (`Prioritised(initial="error")`).
+"""Priorities of new rows: the largest so far, or by the rows' own errors, as in Ape-X (`Prioritized(initial="error")`).
 
     python benchmarks/initial_priorities.py [--seeds 5] [--only few] [--lag 4]
 
@@ -34,7 +34,7 @@ def curve(case: str, seed: int, initial: str | None, lag: int | None) -> tuple[f
     """Return the mean return of the curve of a run, and its processor time in seconds."""
     per_step, steps, sync = CASES[case]
     agents = mt.make_agents(
-        "dqn", GAME, seed=seed, jit_compile=True, memory=mt.Replay(100_000, 3, mt.Prioritised(initial=initial)),
+        "dqn", GAME, seed=seed, jit_compile=True, memory=mt.Replay(100_000, 3, mt.Prioritized(initial=initial)),
         batch_size=64, learning_rate=mt.linear(1e-3, 1e-5, steps), epsilon=mt.linear(1.0, 0.04, steps // 6),
         learning_starts=1_000, update_per_step=per_step, target_sync=sync, network=mt.MLP((128, 128), "relu"),
     )  # fmt: skip

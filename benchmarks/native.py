@@ -29,7 +29,7 @@ import numpy as np
 
 from marltrain.core.spaces import split_mask
 from marltrain.envs import make_vector, resolve
-from marltrain.envs.native.catalogue import GAMES
+from marltrain.envs.native.catalog import GAMES
 from marltrain.envs.python.check_env import random_actions
 from marltrain.envs.registry import api_of, list_environments
 

@@ -1,4 +1,4 @@
-"""PPO with prioritised replay on CartPole: greedy returns beside those of PPO, with the settings of `mt.tuned`.
+"""PPO with prioritized replay on CartPole: greedy returns beside those of PPO, with the settings of `mt.tuned`.
 
     python benchmarks/ppo_replay.py [--steps 100000] [--seeds 5] [--only lambda=0.5]
 
@@ -26,7 +26,7 @@ ENV, EPISODES, EVERY = "marltrain/CartPole-v1", 20, 5_000
 
 def replayed(lam: float = 0.5, alpha: float = 0.6, share: float = 0.5) -> dict[str, Any]:
     """Return the settings of a replay of the rows of the last 16 rollouts."""
-    memory = mt.Replay(16 * 256, prioritised=mt.Prioritised(alpha))
+    memory = mt.Replay(16 * 256, prioritized=mt.Prioritized(alpha))
     return {"memory": memory, "priority_lambda": lam, "replay_share": share}
 
 

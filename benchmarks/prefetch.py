@@ -57,7 +57,7 @@ def near(achieved: Any, desired: Any, info: Any) -> Any:
 
 KINDS: dict[str, tuple[Any, Any, Any]] = {
     "uniform": (mt.DQN, SEEN, {}),
-    "prioritised": (mt.DQN, SEEN, {"prioritised": mt.Prioritised()}),
+    "prioritized": (mt.DQN, SEEN, {"prioritized": mt.Prioritized()}),
     "hindsight": (mt.DQN, GOALS, {"hindsight": mt.Hindsight(reward_fn=near)}),
     "triplets": (mt.TRL, GOALS, {"triplets": mt.Triplets()}),
 }
@@ -160,7 +160,7 @@ def compiled(learner: AlgorithmLearner, reader: CompiledReader, rows: int, times
     else:
         random, effective, trees = np.empty(made.cells.shape), np.empty(1), reader.choice.address  # type: ignore[attr-defined]
         numbers = made.cells, made.weight, made.rows, effective
-        drawn = micros(lambda: replay_kernel._prioritised()(address, trees, random, *numbers), times)
+        drawn = micros(lambda: replay_kernel._prioritized()(address, trees, random, *numbers), times)
         made.errors = np.ones(made.weight.shape, np.float32)
         learned = micros(lambda: reader.learned(made), times)
     return told(drawn, learned, whole - drawn - learned)
@@ -186,10 +186,10 @@ def main() -> None:
         for rows in args.rows:
             learner = learner_of(kind, args.entries, compiled=False)
             reader = learner.reader(streams, [[0]])
-            line = stepwise(learner, reader, rows, args.times, exact=kind != "prioritised")
+            line = stepwise(learner, reader, rows, args.times, exact=kind != "prioritized")
             print(f"{kind:12s} {rows:4d} rows, stepwise: {line}", flush=True)
             if kind in ("hindsight", "triplets"):
-                continue  # drawn and relabelled outside of compiled updates
+                continue  # drawn and relabeled outside of compiled updates
             learner = learner_of(kind, args.entries, compiled=True)
             reader = learner.reader(streams, [[0]])
             assert isinstance(reader, CompiledReader)

@@ -4,7 +4,7 @@
     python benchmarks/runners.py --learn [--seeds 5] [--only "PPO, lag 4"] [--lag-kl 0.1]
 
 Rates: PPO; env steps per second from the end of the first update to the end of the last one, by the wall clock. Runs of
-the two sides alternate, and the ratio is the median of those of neighbouring runs; other programs disturb them all.
+the two sides alternate, and the ratio is the median of those of neighboring runs; other programs disturb them all.
 
 one     mpe2/simple_spread_v3, one synchronous runner beside one process; also the processor time of the driver and the
         runner beside that of one process

@@ -45,7 +45,7 @@ WORKS = {
     "W1": Work(
         {
             "ppo": ("ppo", {}),
-            "ppo, values normalised": ("ppo", {"normalize_values": "valuenorm"}),
+            "ppo, values normalized": ("ppo", {"normalize_values": "valuenorm"}),
             "ppo, GRU": ("ppo", {"network": mt.GRU()}),
             "ppo, GRU, shared trunk": ("ppo", {"network": mt.GRU(), "shared_trunk": True}),
             "mappo, state": ("mappo", {"critic_input": "state"}),

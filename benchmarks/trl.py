@@ -29,7 +29,7 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "trl-policy": ("trl", {"extraction": "policy"}),
 }
 RANGES = [(1, 8), (8, 16), (16, 24), (24, 32), (32, 100)]
-"""Ranges of distances, in moves between neighbouring cells."""
+"""Ranges of distances, in moves between neighboring cells."""
 PAIRS = 100
 
 

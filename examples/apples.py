@@ -74,8 +74,8 @@ class Apples(ParallelEnv):
 
     def _picture(self, me: int) -> np.ndarray:
         board = np.zeros((FIELDS, FIELDS, 3), np.uint8)
-        for colour, (row, column) in enumerate((self._places[me], self._places[1 - me], self._apple)):
-            board[row, column, colour] = 255
+        for color, (row, column) in enumerate((self._places[me], self._places[1 - me], self._apple)):
+            board[row, column, color] = 255
         return board.repeat(PIXELS, 0).repeat(PIXELS, 1)
 
 

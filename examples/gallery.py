@@ -3,7 +3,7 @@
     python examples/gallery.py [--only tag] [--out docs/images/gallery]
 
 Each game trains for less than a minute of processor time with seed 0. A film is a GIF of a few episodes, reduced to a
-width of 240 pixels and 64 colours.
+width of 240 pixels and 64 colors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import Image, ImageSequence
 
 import marltrain as mt
 
-WIDTH, COLOURS = 240, 64
+WIDTH, COLORS = 240, 64
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ def trained(name: str, game: Game) -> list[mt.Agent]:
 
 
 def reduce(film: Path, every: int) -> None:
-    """Write a film again, smaller: fewer pixels, colours and frames."""
+    """Write a film again, smaller: fewer pixels, colors and frames."""
     with Image.open(film) as whole:
         size = WIDTH, round(whole.height * WIDTH / whole.width)
         frames = [(frame.convert("RGB"), frame.info["duration"]) for frame in ImageSequence.Iterator(whole)][::every]
-    small = [frame.resize(size).quantize(COLOURS) for frame, _ in frames]
+    small = [frame.resize(size).quantize(COLORS) for frame, _ in frames]
     times = [duration for _, duration in frames]
     small[0].save(film, save_all=True, append_images=small[1:], duration=times, loop=0, optimize=True)
     print(f"{film}: {len(small)} frames, {film.stat().st_size // 1000} kB", flush=True)

@@ -33,7 +33,7 @@ class PointMaze(gymnasium.Env[dict[str, Any], int]):
     """A point moves in one of eight directions; the reward is 0 at the goal, where the episode ends, and -1 elsewhere.
 
     Start and goal are drawn uniformly from the free places. A move into a wall keeps the part of it along the wall.
-    Places are seen in units of half the longer side, with the origin in the centre.
+    Places are seen in units of half the longer side, with the origin in the center.
     """
 
     def __init__(self, maze: str = "small", limit: int | None = None) -> None:
@@ -41,7 +41,7 @@ class PointMaze(gymnasium.Env[dict[str, Any], int]):
         self.free = np.array([[cell == "." for cell in row] for row in MAZES[maze]])
         self.cells = np.argwhere(self.free)
         self.limit = 4 * len(self.cells) if limit is None else limit
-        self.centre, self.unit = np.array(self.free.shape) / 2, max(self.free.shape) / 2
+        self.center, self.unit = np.array(self.free.shape) / 2, max(self.free.shape) / 2
         place = spaces.Box(-1, 1, (2,), np.float32)
         self.observation_space = spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), place))
         self.action_space = spaces.Discrete(len(MOVES))  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class PointMaze(gymnasium.Env[dict[str, Any], int]):
         return -(distance > REACHED).astype(np.float32)
 
     def distances(self, place: Any) -> Any:
-        """Return the moves between neighbouring cells from a place to each cell, [rows, columns]; -1: no way."""
+        """Return the moves between neighboring cells from a place to each cell, [rows, columns]; -1: no way."""
         found = np.full(self.free.shape, -1)
         first = tuple(np.floor(place).astype(int))
         found[first], waiting = 0, deque([first])
@@ -94,7 +94,7 @@ class PointMaze(gymnasium.Env[dict[str, Any], int]):
         return inside and bool(self.free[row, column])
 
     def _seen(self) -> dict[str, Any]:
-        place, goal = (((p - self.centre) / self.unit).astype(np.float32) for p in (self.place, self.goal))
+        place, goal = (((p - self.center) / self.unit).astype(np.float32) for p in (self.place, self.goal))
         return {"observation": place, "achieved_goal": place.copy(), "desired_goal": goal}
 
 

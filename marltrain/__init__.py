@@ -81,7 +81,7 @@ _HOME = {
     "PBTResult": "marltrain.tools.tuning.pbt",
     "Phase": "marltrain.policies.algorithms.base",
     "PlayerSpec": "marltrain.core.spec",
-    "Prioritised": "marltrain.policies.memory.config",
+    "Prioritized": "marltrain.policies.memory.config",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
     "RandomAgent": "marltrain.policies.agents.fixed",
     "Range": "marltrain.core.settings",
@@ -92,7 +92,7 @@ _HOME = {
     "Rollouts": "marltrain.policies.memory.config",
     "RewardModel": "marltrain.policies.algorithms.reward_model",
     "RunProgress": "marltrain.trainer.jobs.messages",
-    "RunningStatistics": "marltrain.policies.normalisation",
+    "RunningStatistics": "marltrain.policies.normalization",
     "SaveError": "marltrain.core.errors",
     "Schedule": "marltrain.policies.schedules",
     "Settings": "marltrain.policies.algorithms.base",
@@ -253,7 +253,7 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.memory.config import (
         Hindsight as Hindsight,
-        Prioritised as Prioritised,
+        Prioritized as Prioritized,
         Replay as Replay,
         Rollouts as Rollouts,
         Triplets as Triplets,
@@ -267,7 +267,7 @@ if TYPE_CHECKING:
         NetworkDefinition as NetworkDefinition,
         NetworkSpec as NetworkSpec,
     )
-    from marltrain.policies.normalisation import RunningStatistics as RunningStatistics
+    from marltrain.policies.normalization import RunningStatistics as RunningStatistics
     from marltrain.policies.returns import gae as gae, next_values as next_values, retrace as retrace
     from marltrain.policies.schedules import (
         Schedule as Schedule,

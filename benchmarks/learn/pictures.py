@@ -21,9 +21,9 @@ from marltrain.trainer.reporting.figures import COLORS, GRID, INK, draw_curve
 RESAMPLES = 500
 ALGORITHMS = tuple(dict.fromkeys(row.algo for row in ROWS if row.algo != RANDOM))
 TOL = ("#332288", "#44aa99", "#cc6677", "#117733", "#ddcc77", "#88ccee", "#aa4499")
-"""More colours that colour-blind readers can distinguish, of Paul Tol."""
+"""More colors that color-blind readers can distinguish, of Paul Tol."""
 COLOR_OF = dict(zip(ALGORITHMS, (*COLORS, "#882255", "#661100", "#999933", *TOL), strict=False))
-"""Colour of an algorithm, the same in all pictures."""
+"""Color of an algorithm, the same in all pictures."""
 
 
 def pictured(folder: Path = RESULTS) -> list[Task]:

@@ -7,7 +7,7 @@ W2: independent double DQN, 3 players, one environment, a gradient step of 64 ro
     steps, 2x64 relu.
 W3: PPO on CartPole-v1, 8 environments, until the last 100 training episodes have a mean return of 475.
 W5: MAPPO: W1 with central critics, which read the global state (the observations of all players, 54 numbers). Values
-    are not normalised.
+    are not normalized.
 W6: QMIX: W2 with one reward, the mean of the players', and a mixing network of 32 units, whose weights are made from
     the global state by networks with a hidden layer of 64 units.
 """

@@ -105,7 +105,7 @@ class PPO:
 
     def __init__(self, game: Game) -> None:
         self.game, self.steps = game, common.STEPS * game.envs
-        self.optimiser = optax.chain(
+        self.optimizer = optax.chain(
             optax.clip_by_global_norm(common.MAX_NORM), optax.adam(common.PPO_RATE, eps=1e-5)
         )  # fmt: skip
 
@@ -117,11 +117,11 @@ class PPO:
             name: jax.vmap(network.init)(jax.random.split(keys, self.game.players), obs)
             for name, network, keys in (("actor", ACTOR, for_actors), ("critic", CRITIC, for_critics))
         }
-        return params, jax.vmap(self.optimiser.init)(params), obs, state, key
+        return params, jax.vmap(self.optimizer.init)(params), obs, state, key
 
     def update(self, carry: Tree) -> tuple[Tree, Tree]:
         """Collect STEPS batch steps and learn from them."""
-        params, optimiser, obs, state, key = carry
+        params, optimizer, obs, state, key = carry
         (obs, state, key), (rows, told) = jax.lax.scan(
             lambda inner, _: self._act(params, inner), (obs, state, key), None, common.STEPS
         )
@@ -132,10 +132,10 @@ class PPO:
             jnp.moveaxis(column, 1, 0).reshape(self.game.players, -1, *column.shape[3:])
             for column in (seen, actions, old, gained, gained + values)
         )
-        (params, optimiser, key), _ = jax.lax.scan(
-            lambda inner, _: self._epoch(columns, inner), (params, optimiser, key), None, common.EPOCHS
+        (params, optimizer, key), _ = jax.lax.scan(
+            lambda inner, _: self._epoch(columns, inner), (params, optimizer, key), None, common.EPOCHS
         )
-        return (params, optimiser, obs, state, key), told
+        return (params, optimizer, obs, state, key), told
 
     def _act(self, params: Tree, carry: Tree) -> tuple[Tree, Tree]:
         obs, state, key = carry
@@ -148,7 +148,7 @@ class PPO:
         return (after, state, key), ((obs, actions, old, values, rewards, ends), told)
 
     def _epoch(self, columns: Tree, carry: Tree) -> tuple[Tree, None]:
-        params, optimiser, key = carry
+        params, optimizer, key = carry
         players, rows = columns[0].shape[:2]
         key, for_order = jax.random.split(key)
         order = jax.vmap(lambda one: jax.random.permutation(one, rows))(jax.random.split(for_order, players))
@@ -156,13 +156,13 @@ class PPO:
         cut = tuple(
             jnp.moveaxis(column.reshape(players, common.MINIBATCHES, -1, *column.shape[2:]), 1, 0) for column in mixed
         )
-        (params, optimiser), _ = jax.lax.scan(self._minibatch, (params, optimiser), cut)
-        return (params, optimiser, key), None
+        (params, optimizer), _ = jax.lax.scan(self._minibatch, (params, optimizer), cut)
+        return (params, optimizer, key), None
 
     def _minibatch(self, carry: Tree, rows: Tree) -> tuple[Tree, None]:
-        def one(params: Tree, optimiser: Tree, rows: Tree) -> tuple[Tree, Tree]:
-            moves, optimiser = self.optimiser.update(jax.grad(ppo_loss)(params, rows), optimiser, params)
-            return optax.apply_updates(params, moves), optimiser
+        def one(params: Tree, optimizer: Tree, rows: Tree) -> tuple[Tree, Tree]:
+            moves, optimizer = self.optimizer.update(jax.grad(ppo_loss)(params, rows), optimizer, params)
+            return optax.apply_updates(params, moves), optimizer
 
         return jax.vmap(one)(*carry, rows), None
 
@@ -182,7 +182,7 @@ class DQN:
 
     def __init__(self, game: Game) -> None:
         self.game, self.steps = game, CHUNK
-        self.optimiser = optax.adam(common.DQN_RATE)
+        self.optimizer = optax.adam(common.DQN_RATE)
 
     def start(self, key: Any) -> Tree:
         """Return (parameters, targets, optimizer state, memory, environment steps, observations, game state, key)."""
@@ -194,14 +194,14 @@ class DQN:
                  ((), jnp.float32))  # fmt: skip
         memory = tuple(jnp.zeros((players, common.REPLAY, *shape), dtype) for shape, dtype in kinds)
         target = jax.tree.map(jnp.copy, params)
-        return params, target, jax.vmap(self.optimiser.init)(params), memory, jnp.int32(0), obs, state, key
+        return params, target, jax.vmap(self.optimizer.init)(params), memory, jnp.int32(0), obs, state, key
 
     def update(self, carry: Tree) -> tuple[Tree, Tree]:
         """Make CHUNK environment steps, with the gradient steps that fall due."""
         return jax.lax.scan(self._step, carry, None, CHUNK)
 
     def _step(self, carry: Tree, _: None) -> tuple[Tree, Tree]:
-        params, target, optimiser, memory, count, obs, state, key = carry
+        params, target, optimizer, memory, count, obs, state, key = carry
         key, for_coins, for_choices, for_game, for_rows = jax.random.split(key, 5)
         epsilon = jnp.maximum(common.EPSILON, 1 - (1 - common.EPSILON) * count / common.EPSILON_STEPS)
         greedy = jax.vmap(Q.apply)(params, obs).argmax(-1)
@@ -215,22 +215,22 @@ class DQN:
         )
         count = count + 1
         due = (count >= common.LEARNING_STARTS) & (count % common.EVERY == 0)
-        params, optimiser = jax.lax.cond(
-            due, lambda: self._learn(params, target, optimiser, memory, count, for_rows), lambda: (params, optimiser)
+        params, optimizer = jax.lax.cond(
+            due, lambda: self._learn(params, target, optimizer, memory, count, for_rows), lambda: (params, optimizer)
         )
         fresh = count % common.TARGET_EVERY == 0
         target = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), params, target)
-        return (params, target, optimiser, memory, count, after, state, key), told
+        return (params, target, optimizer, memory, count, after, state, key), told
 
-    def _learn(self, params: Tree, target: Tree, optimiser: Tree, memory: Tree, count: Any, key: Any) -> Any:
-        def one(params: Tree, target: Tree, optimiser: Tree, memory: Tree, at: Any) -> tuple[Tree, Tree]:
+    def _learn(self, params: Tree, target: Tree, optimizer: Tree, memory: Tree, count: Any, key: Any) -> Any:
+        def one(params: Tree, target: Tree, optimizer: Tree, memory: Tree, at: Any) -> tuple[Tree, Tree]:
             rows = tuple(column[at] for column in memory)
-            moves, optimiser = self.optimiser.update(jax.grad(dqn_loss)(params, target, rows), optimiser)
-            return optax.apply_updates(params, moves), optimiser
+            moves, optimizer = self.optimizer.update(jax.grad(dqn_loss)(params, target, rows), optimizer)
+            return optax.apply_updates(params, moves), optimizer
 
         shape = (self.game.players, common.ROWS)
         at = jax.random.randint(key, shape, 0, jnp.minimum(count, common.REPLAY))
-        return jax.vmap(one)(params, target, optimiser, memory, at)
+        return jax.vmap(one)(params, target, optimizer, memory, at)
 
 
 def main() -> None:

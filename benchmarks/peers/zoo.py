@@ -42,14 +42,14 @@ ROWS: dict[str, tuple[type[A2C] | type[PPO], str, int, int, bool, dict[str, Any]
         {"n_steps": 16, "gae_lambda": 0.98, "gamma": 0.99, "n_epochs": 4, "ent_coef": 0.0},
     ),
 }  # fmt: skip
-"""(Algorithm, environment, number of environments, env steps, normalised, arguments)."""
+"""(Algorithm, environment, number of environments, env steps, normalized, arguments)."""
 
 
 def score(row: str, seed: int) -> float:
     """Train with a seed; return the mean return of the greedy episodes."""
-    algorithm, name, envs, steps, normalised, settings = ROWS[row]
+    algorithm, name, envs, steps, normalized, settings = ROWS[row]
     training: VecEnv = make_vec_env(name, envs, seed=seed)
-    if normalised:
+    if normalized:
         training = VecNormalize(training, gamma=settings["gamma"])
     model = algorithm("MlpPolicy", training, seed=seed, device="cpu", **settings).learn(steps)
     unseen: VecEnv = make_vec_env(name, 1, seed=UNSEEN + seed)

@@ -21,7 +21,7 @@ def add_compare_arguments(parser: Parser) -> None:
     parser.add_argument("--metric", metavar="COLUMN", help=f"column of the tables of tests (default: {METRIC})")
     parser.add_argument("--score", help=f"test that counts: {', '.join(SCORES)} (default: last)")
     parser.add_argument("--range", action="append", metavar="[ENV=]LOW,HIGH",
-                        help="normalise scores: 0 at LOW, 1 at HIGH; needed for several environments")  # fmt: skip
+                        help="normalize scores: 0 at LOW, 1 at HIGH; needed for several environments")  # fmt: skip
     parser.add_argument("--resamples", type=integer, metavar="INT", help=f"of the bootstrap (default: {RESAMPLES})")
     parser.add_argument("--out", metavar="FILE", help="the report (default: comparison.html)")
 

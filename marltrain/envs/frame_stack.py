@@ -1,7 +1,7 @@
 """Frame stacking: several frames as one observation, for games whose state a single frame does not show.
 
 `FrameStack(env, num_frames)` is accepted wherever an environment is accepted. Gymnasium's FrameStackObservation is also
-recognised. In both cases the replay buffer stores each frame only once.
+recognized. In both cases the replay buffer stores each frame only once.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from marltrain.core.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.core.extras import extra_of, install, is_installed
 from marltrain.core.remedies import written
 from marltrain.envs.gymnasium_names import PREFIX, of_known_module, registered, split_module, suggestion, with_module
-from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.envs.native.catalog import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.objects import game_object
 from marltrain.envs.python.players import by_player

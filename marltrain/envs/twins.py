@@ -11,7 +11,7 @@ import gymnasium
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.remedies import written
-from marltrain.envs.native.catalogue import GAMES, ORIGINALS, find
+from marltrain.envs.native.catalog import GAMES, ORIGINALS, find
 from marltrain.envs.registry import Source, accepted_arguments, resolve
 
 _FORAGING = re.compile(r"gymnasium/(?:lbforaging:)?(Foraging-\d.*-v3)")

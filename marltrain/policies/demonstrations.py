@@ -1,4 +1,4 @@
-"""Demonstrations: the decisions of one player, for algorithms that imitate (behaviour cloning, GAIL)."""
+"""Demonstrations: the decisions of one player, for algorithms that imitate (behavior cloning, GAIL)."""
 
 from __future__ import annotations
 

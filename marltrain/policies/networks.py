@@ -52,7 +52,7 @@ class NetworkDefinition:
       A call gives all inputs in this order: `nets["critic"](obs, action)`.
     members: number of networks of an ensemble. They get the same inputs; an output is [K, members, B, width].
     head_layers: number of hidden layers that each head has for itself, if there are several heads.
-    noisy: sigma_0 of noisy networks with factorised noise (Fortunato et al. 2017, arXiv:1706.10295); 0: not noisy. Each
+    noisy: sigma_0 of noisy networks with factorized noise (Fortunato et al. 2017, arXiv:1706.10295); 0: not noisy. Each
       fully connected layer then has a second weight and bias, the standard deviations of the first. The last input of
       a call is the noise, [K, B, `noise_width`]; zeros give the mean network.
     burn_in: rows at the start of a sequence from which no gradient flows to later ones, of a recurrent network.

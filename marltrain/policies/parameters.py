@@ -9,12 +9,12 @@ import numpy as np
 from marltrain.core.layout import Array
 
 LARGE = 2**20
-"""Number of weights above which a tall matrix is orthogonalised with its Gram matrix, which is several times faster."""
+"""Number of weights above which a tall matrix is orthogonalized with its Gram matrix, which is several times faster."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """Name, shape (without the K axis) and initialisation of one array: orthogonal with `gain`, or `constant`."""
+    """Name, shape (without the K axis) and initialization of one array: orthogonal with `gain`, or `constant`."""
 
     name: str
     shape: tuple[int, ...]

@@ -74,7 +74,7 @@ def check_draws(who: str, needs: Needs) -> None:
     if needs.on_policy or not needs.block or replay is None:
         return
     unfit = {
-        "n_step": needs.n_step > 1, "memory=Replay(prioritised)": replay.prioritised is not None,
+        "n_step": needs.n_step > 1, "memory=Replay(prioritized)": replay.prioritized is not None,
         "memory=Replay(window, effective_share, half_life, clear_every)": replay.ages,
         "memory=Replay(hindsight, triplets)": bool(replay.with_goals),
     }  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import program
-from marltrain.policies.normalisation import SAME
+from marltrain.policies.normalization import SAME
 
 
 @program
@@ -29,7 +29,7 @@ def _gae(
 def gae(
     reward: Array, discount: Array, value: Array, next_value: Array, cut: Array, lam: Array, trace: Array | None = None
 ) -> Array:
-    """Return generalised advantage estimates, [K, B] float32, over rows in the order of a `Rollout`.
+    """Return generalized advantage estimates, [K, B] float32, over rows in the order of a `Rollout`.
 
     A_i = delta_i + discount_i * lam * c_{i+1} * A_{i+1}, without the second term where `cut`, and
     delta_i = reward_i + discount_i * next_value_i - value_i. With c = 1 these are equations 11 to 16 of Schulman et

@@ -7,7 +7,7 @@ from typing import Any
 
 from marltrain.core.layout import Array
 from marltrain.policies.batch import Batch
-from marltrain.policies.normalisation import RunningStatistics
+from marltrain.policies.normalization import RunningStatistics
 from marltrain.policies.row_draws import Draw
 
 

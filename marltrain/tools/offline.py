@@ -101,7 +101,7 @@ def _check_agent(agent: Agent) -> None:
         if holds:
             raise ConfigError(
                 f"train_offline: {kind} cannot learn from recorded decisions: {reason}. Use an off-policy algorithm "
-                "with transitions, such as dqn or sac; or behaviour cloning (bc)"
+                "with transitions, such as dqn or sac; or behavior cloning (bc)"
             )
 
 

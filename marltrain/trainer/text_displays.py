@@ -22,7 +22,7 @@ FONT_SIZE, MARGIN = 16, 12
 """Of a picture of text, in pixels."""
 INK, PAPER = (230, 230, 230), (24, 24, 27)
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-"""What terminals take as colours and movements of the cursor."""
+"""What terminals take as colors and movements of the cursor."""
 
 
 class SceneText:

@@ -101,7 +101,7 @@ def test_two_teams_learn_together(capsys, tmp_path):
         (["--team-reward", "red=red_0", "--team-reward", "mean"], "TEAM=PLAYER"),
         (["--teams", "red=red_*"], "teams= is for algorithms whose agents learn together"),
         (["--test-against", "dqn"], "test_against (--test-against) must be"),
-        (["--test-against", "grey=random"], "'grey' matches no player"),
+        (["--test-against", "gray=random"], "'gray' matches no player"),
         (["--test-against", "red_0=random", "--test-against", "random"], "PLAYER=random"),
         (["--test-against", "red_0=random", "--test-against", "red_0=random"], "twice"),
     ],

@@ -33,7 +33,7 @@ learning_rate = "linear(0.01, 0, 500)"
 [players."*_1"]
 algo = "dqn"
 learning_starts = 14
-memory = "Replay(prioritised=Prioritised())"
+memory = "Replay(prioritized=Prioritized())"
 
 [agents]
 network = "MLP((8,))"

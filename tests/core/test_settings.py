@@ -18,7 +18,7 @@ from tests.toys import Identity
 class Kettle:
     """Something to be set."""
 
-    litres: float = setting(1.5, doc="how much", above=0, high=5)
+    liters: float = setting(1.5, doc="how much", above=0, high=5)
     cups: int = setting(4, doc="how many", low=1)
     whistle: bool = setting(False, doc="whether it whistles")
     metal: str = setting("steel", doc="of what", choices=("steel", "copper"))
@@ -29,21 +29,21 @@ class Kettle:
 
 def test_what_fits():
     assert build(Kettle, {}, "kettle") == Kettle()
-    made = build(Kettle, {"litres": 2, "timer": 0, "lid": [1], "metal": "copper"}, "kettle")
-    assert (made.litres, made.timer, made.lid) == (2, 0, [1])
-    assert build(Kettle, {"litres": np.float64(0.5)}, "kettle").litres == 0.5
+    made = build(Kettle, {"liters": 2, "timer": 0, "lid": [1], "metal": "copper"}, "kettle")
+    assert (made.liters, made.timer, made.lid) == (2, 0, [1])
+    assert build(Kettle, {"liters": np.float64(0.5)}, "kettle").liters == 0.5
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"liters": 1}, "kettle has no setting 'liters'. Did you mean 'litres'? It has: litres, cups"),
-        ({"litres": 0}, "kettle: litres must be greater than 0, got 0"),
-        ({"litres": 5.1}, "kettle: litres must be at most 5, got 5.1"),
-        ({"litres": "2"}, "kettle: litres must be a number, got '2'"),
-        ({"litres": None}, "kettle: litres must be a number, got None"),
-        ({"litres": True}, "kettle: litres must be a number, got True"),
-        ({"litres": float("nan")}, "kettle: litres is not a number (nan)"),
+        ({"litres": 1}, "kettle has no setting 'litres'. Did you mean 'liters'? It has: liters, cups"),
+        ({"liters": 0}, "kettle: liters must be greater than 0, got 0"),
+        ({"liters": 5.1}, "kettle: liters must be at most 5, got 5.1"),
+        ({"liters": "2"}, "kettle: liters must be a number, got '2'"),
+        ({"liters": None}, "kettle: liters must be a number, got None"),
+        ({"liters": True}, "kettle: liters must be a number, got True"),
+        ({"liters": float("nan")}, "kettle: liters is not a number (nan)"),
         ({"cups": 1.5}, "kettle: cups must be an integer, got 1.5"),
         ({"cups": True}, "kettle: cups must be an integer, got True"),
         ({"cups": 0}, "kettle: cups must be at least 1, got 0"),
@@ -60,11 +60,11 @@ def test_what_fits():
         ({"cups": np.float32(2.5)}, "kettle: cups must be an integer, got 2.5"),
         ({"cups": np.array([2])}, "kettle: cups must be an integer, got array([2])"),
         ({"cups": np.timedelta64(2, "s")}, "kettle: cups must be an integer, got datetime.timedelta(seconds=2)"),
-        ({"litres": np.float32("nan")}, "kettle: litres is not a number (nan)"),
+        ({"liters": np.float32("nan")}, "kettle: liters is not a number (nan)"),
         ({"steam": float("-inf")}, "kettle: steam must be between -1e+30 and 1e+30, got -inf"),
         ({"steam": 1e31}, "kettle: steam must be between"),
         ({"metal": np.array(["steel"])}, "kettle: metal must be a string, got array(['steel']"),
-        ({3: 1}, "kettle has no setting 3. It has: litres"),
+        ({3: 1}, "kettle has no setting 3. It has: liters"),
     ],
 )
 def test_what_does_not(values, words):
@@ -102,52 +102,52 @@ def test_a_setting_with_an_effect_for_several_values_of_another():
 
 
 def test_numbers_of_numpy_become_pythons():
-    given = {"litres": np.float32(0.5), "cups": np.int64(3), "whistle": np.True_, "timer": np.uint8(7)}
+    given = {"liters": np.float32(0.5), "cups": np.int64(3), "whistle": np.True_, "timer": np.uint8(7)}
     made = build(Kettle, given, "kettle")
-    values = made.litres, made.cups, made.whistle, made.timer
+    values = made.liters, made.cups, made.whistle, made.timer
     assert values == (0.5, 3, True, 7)
     assert [type(value) for value in values] == [float, int, bool, int]
 
 
 def test_a_float_without_a_fraction_is_an_integer_only_where_an_integer_is_wanted():
-    made = build(Kettle, {"litres": 2.0, "cups": 1e6, "timer": np.float32(3), "lid": 4.0}, "kettle")
+    made = build(Kettle, {"liters": 2.0, "cups": 1e6, "timer": np.float32(3), "lid": 4.0}, "kettle")
     assert (made.cups, made.timer) == (1_000_000, 3)
-    assert [type(value) for value in (made.litres, made.cups, made.timer, made.lid)] == [float, int, int, float]
+    assert [type(value) for value in (made.liters, made.cups, made.timer, made.lid)] == [float, int, int, float]
 
 
 @pytest.mark.parametrize("fits", [lambda a, b: 0, lambda *a: 0, lambda a, b=1, *, c=2: 0, max, {}.setdefault])
 def test_functions_that_take_what_they_are_given(fits):
-    check_function("pour", fits, "cup", "litres")
+    check_function("pour", fits, "cup", "liters")
 
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: 0, "pour is called as pour(cup, litres), but what was given takes (): too many positional arguments"),
+        (lambda: 0, "pour is called as pour(cup, liters), but what was given takes (): too many positional arguments"),
         (lambda cup: 0, "takes (cup): too many positional arguments"),
         (lambda a, b, c: 0, "takes (a, b, c): missing a required argument: 'c'"),
         (lambda a, b, *, hot: 0, "takes (a, b, *, hot): missing a required "),
-        (3, "pour must be a function or None, got 3; it is called as pour(cup, litres)"),
+        (3, "pour must be a function or None, got 3; it is called as pour(cup, liters)"),
     ],
 )
 def test_functions_that_do_not(wrong, words):
     with pytest.raises(ConfigError) as caught:
-        check_function("pour", wrong, "cup", "litres")
+        check_function("pour", wrong, "cup", "liters")
     assert words in str(caught.value)
 
 
 def test_a_call_that_is_written_wrong_names_the_nearest_argument():
     @checked_arguments
-    def boil(litres: float, *, lid: bool = False) -> float:
+    def boil(liters: float, *, lid: bool = False) -> float:
         """Boil."""
-        return litres
+        return liters
 
-    made = checked_arguments(Kettle)(litres=2)
-    assert (boil(1.5, lid=True), made.litres, boil.__doc__) == (1.5, 2, "Boil.")
+    made = checked_arguments(Kettle)(liters=2)
+    assert (boil(1.5, lid=True), made.liters, boil.__doc__) == (1.5, 2, "Boil.")
     wrong: Any = boil
     with pytest.raises(ConfigError, match=r"boil: got an unexpected keyword argument 'lidd'. Did you mean 'lid'\?"):
         wrong(1.5, lidd=True)
-    with pytest.raises(ConfigError, match=r"boil: missing a required argument: 'litres'"):
+    with pytest.raises(ConfigError, match=r"boil: missing a required argument: 'liters'"):
         wrong()
     with pytest.raises(ConfigError, match=r"Kettle: got an unexpected keyword argument 'cusp'. Did you mean 'cups'\?"):
         checked_arguments(Kettle)(cusp=3)  # type: ignore[call-arg]

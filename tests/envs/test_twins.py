@@ -7,7 +7,7 @@ import pytest
 
 from marltrain.core.errors import ConfigError
 from marltrain.envs import FrameStack, probe, resolve
-from marltrain.envs.native.catalogue import GAMES, ORIGINALS, find
+from marltrain.envs.native.catalog import GAMES, ORIGINALS, find
 from marltrain.envs.registry import accepted_arguments
 from marltrain.envs.twins import with_pictures, with_text
 from tests.envs.native.originals import assert_same_spec

@@ -4,7 +4,7 @@
 
 Packages that are not installed are named. For every environment, PPO trains 2,000 env steps in this process and again
 in two worker processes. The returns of every finished episode must equal those that a wrapper in the environment has
-added up, the two runs must be equal, and pictures must not be of one colour.
+added up, the two runs must be equal, and pictures must not be of one color.
 """
 
 from __future__ import annotations
@@ -173,22 +173,22 @@ def check(name: str) -> str:
     other = trained(build, vector="subproc", num_workers=2)
     equal = [column for column in episodes if column != "seconds"]
     assert episodes[equal].equals(other[equal]), f"{name}: workers give other episodes"
-    filmed = f", {picture(build)} colours in a picture" if name in FILMED else ""
+    filmed = f", {picture(build)} colors in a picture" if name in FILMED else ""
     sums = ", ".join(f"{value:.3f}" for value in episodes[columns].sum())
     return f"{len(episodes)} episodes counted by hand; returns in all: {sums}; workers equal{filmed}"
 
 
 def picture(build: Callable[..., Any]) -> int:
-    """Return the number of colours of a frame after ten random steps, which must be several."""
+    """Return the number of colors of a frame after ten random steps, which must be several."""
     env = build(render_mode="rgb_array")
     env.reset(seed=0)
     env.action_space.seed(0)
     for _ in range(10):
         env.step(env.action_space.sample())
-    colours = len(np.unique(np.asarray(env.render()).reshape(-1, 3), axis=0))
+    colors = len(np.unique(np.asarray(env.render()).reshape(-1, 3), axis=0))
     env.close()
-    assert colours > 1, "the picture has one colour"
-    return colours
+    assert colors > 1, "the picture has one color"
+    return colors
 
 
 def installed(name: str) -> bool:

@@ -83,7 +83,7 @@ def weights(agents):
 @pytest.mark.parametrize("extraction", ["policy", *LONG * ["greedy"]])
 def test_a_resumed_run_is_exact(extraction, tmp_path):
     """With priorities and a window; the ring has been overwritten when the run stops."""
-    memory = mt.Replay(151, triplets=mt.Triplets(), prioritised=mt.Prioritised(), window=0.8)
+    memory = mt.Replay(151, triplets=mt.Triplets(), prioritized=mt.Prioritized(), window=0.8)
     own = {"memory": memory, "extraction": extraction}
     whole, _ = trained(400, tmp_path / "whole", **own)
     trained(200, tmp_path / "parts", **own)

@@ -75,7 +75,7 @@ def test_trains_as_on_the_cpu(name, device):
     assert devices(there) == {device}
     assert results[0]["num_gradient_steps"] == results[1]["num_gradient_steps"] > 0
     mine, theirs = weights(here), weights(there)
-    assert any(not np.array_equal(array, mine[name]) for name, array in before.items()), "nothing was learnt"
+    assert any(not np.array_equal(array, mine[name]) for name, array in before.items()), "nothing was learned"
     far = {name: np.abs(array - theirs[name]) / (1e-3 + np.abs(array)) for name, array in mine.items()}
     assert not {name: float(each.max()) for name, each in far.items() if not each.max() <= NEAR}
 

@@ -29,8 +29,8 @@ BLOCK = re.compile(
 ELSEWHERE = ("cd ", "git clone ", "pip install ", "tensorboard ")
 """Commands that are not executed."""
 PICTURES = ROOT / "docs" / "images" / "tutorials"
-COLOURS = 32
-"""Colours of a copied picture, which keep its file small."""
+COLORS = 32
+"""Colors of a copied picture, which keep its file small."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def run_at_length(page: Path) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for picture in folder.glob("*.png"):
         image = Image.open(picture).convert("RGB")
-        image.quantize(COLOURS).save(PICTURES / picture.name, optimize=True)
+        image.quantize(COLORS).save(PICTURES / picture.name, optimize=True)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ class Clock:
     made: list["Clock"] = []  # noqa: RUF012
 
     def __init__(self, seconds, function):
-        self.seconds, self.function, self.cancelled = seconds, function, False
+        self.seconds, self.function, self.canceled = seconds, function, False
         Clock.made.append(self)
 
     def start(self):
         pass
 
     def cancel(self):
-        self.cancelled = True
+        self.canceled = True
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_short_one_is_not_told_also_by_a_timer_that_is_late(clock):
     with listening(lines.append):
         with compiling("a kernel"):
             pass
-        assert clock[0].cancelled
+        assert clock[0].canceled
         clock[0].function()
     assert lines == []
     assert clock[0].seconds == notices.TOLD_AFTER

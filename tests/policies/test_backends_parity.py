@@ -42,7 +42,7 @@ PAUSES = [(True, True), (True, False), (True, True), (False, True), (True, True)
 """Which of two agents learn from each of the recorded batches."""
 
 DISCRETE, WHEELS, BOX = spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-2, 3, (2,), np.float32)
-GREY_FRAMES, COLOUR_FRAMES = spaces.Box(0, 255, (4, 9, 8), np.uint8), spaces.Box(0, 255, (2, 9, 8, 3), np.uint8)
+GREY_FRAMES, COLOR_FRAMES = spaces.Box(0, 255, (4, 9, 8), np.uint8), spaces.Box(0, 255, (2, 9, 8, 3), np.uint8)
 CONVOLUTIONS = mt.CNN(hidden=(12,), filters=((4, 3, 2), (4, 2, 1)))
 NETWORKS: dict[str, dict[str, Any]] = {
     "tanh": {"space": VECTOR, "network": mt.MLP(hidden=(16, 16))},
@@ -55,7 +55,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "pixels": {"space": spaces.Box(0, 255, (4, 5), np.uint8), "network": mt.MLP(hidden=(12,))},
     "image and vector": {"space": PICTURE_AND_VECTOR, "network": CONVOLUTIONS},
     "frames": {"space": GREY_FRAMES, "frame_stack": 4, "network": CONVOLUTIONS},
-    "colour frames": {"space": COLOUR_FRAMES, "frame_stack": 2, "network": mt.CNN(hidden=(8,), activation="tanh",
+    "color frames": {"space": COLOR_FRAMES, "frame_stack": 2, "network": mt.CNN(hidden=(8,), activation="tanh",
                                                                                  filters=((3, 3, 3),))},
     "own critic": {"space": VECTOR, "network": mt.MLP(hidden=(8,)), "critic_network": mt.MLP(hidden=(12, 6))},
     "goals": {"space": GOALS, "network": mt.MLP(hidden=(16,), activation="tanh")},
@@ -76,7 +76,7 @@ PPO: dict[str, dict[str, dict[str, Any]]] = {  # actions -> network -> settings
     },
     "masked": {
         "gelu": {"value_clip": 0.1, "learning_rate": SCHEDULE}, "cnn": {"optimizer": "sgd", "learning_rate": 0.05},
-        "image and vector": {}, "colour frames": {"normalize_advantage": False}, "own critic": {"max_grad_norm": None},
+        "image and vector": {}, "color frames": {"normalize_advantage": False}, "own critic": {"max_grad_norm": None},
         "small": {"shared_trunk": True, "kl_penalty": 0.5, "epochs": 2, "target_kl": 1.0},
         "gru": {"epochs": 2, "kl_penalty": 0.5}, "gru on images": {"shared_trunk": True},
     },
@@ -85,7 +85,7 @@ PPO: dict[str, dict[str, dict[str, Any]]] = {  # actions -> network -> settings
         "frames": {"optimizer": "rmsprop"}, "own critic": {"value_clip": 0.3, "gae_lambda": 1.0},
     },
     "box": {
-        "elu": {"log_std": -0.5}, "cnn": {}, "image and vector": {"value_clip": 0.2}, "colour frames": {},
+        "elu": {"log_std": -0.5}, "cnn": {}, "image and vector": {"value_clip": 0.2}, "color frames": {},
         "own critic": {"optimizer": "sgd", "learning_rate": mt.linear(0.1, 0.01, UPDATES)},
         "tanh": {"policy": "state_gaussian", "normalize_values": "popart", "normalize_returns": True},
         "relu": {"policy": "squashed_gaussian", "normalize_values": "valuenorm", "shared_trunk": True},
@@ -100,7 +100,7 @@ DQN: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {
         "relu": {"tau": 0.2, "learning_rate": SCHEDULE}, "gelu": {"optimizer": "sgd", "learning_rate": 0.05},
         "cnn": {"double": False}, "image and vector": {"tau": 0.3, "optimizer": "rmsprop"},
-        "colour frames": {"target_sync": 4}, "dueling": {"max_grad_norm": 0.5, "n_step": 5}, "silu": {"noisy": 0.5},
+        "color frames": {"target_sync": 4}, "dueling": {"max_grad_norm": 0.5, "n_step": 5}, "silu": {"noisy": 0.5},
         "gru": {"target_sync": 3, "dueling": True},
     },
 }  # fmt: skip
@@ -179,7 +179,7 @@ PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN m
            "Rainbow masked tanh"}  # fmt: skip
 """Where an agent pauses, a second graph: with each optimizer, with targets that follow, with a delayed phase."""
 SHORT = {
-    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "colour frames", "small", "gru"],
+    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "color frames", "small", "gru"],
             "multidiscrete": ["silu", "frames"], "box": ["own critic", "tanh"]},
     "A2C": {"masked": ["elu"], "box": ["tanh", "lstm"]},
     "ACER": {"masked": ["silu"]},
@@ -189,7 +189,7 @@ SHORT = {
     "SEAC": {"masked": ["tanh"]},
     "TRPO": {"masked": [], "multidiscrete": [], "box": ["tanh"]},
     "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
-            "masked": ["relu", "cnn", "colour frames", "dueling", "silu", "gru"]},
+            "masked": ["relu", "cnn", "color frames", "dueling", "silu", "gru"]},
     "C51": {"masked": ["relu"]},
     "Rainbow": {"discrete": [], "masked": ["tanh"]},
     "DDPG": {"box": ["tanh"]},
@@ -242,7 +242,7 @@ def exported(one: AlgorithmLearner, kind: str) -> dict[str, np.ndarray]:
 
 def gradients(one: AlgorithmLearner, before: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the gradients of a learner's first pass, (clipped) as its optimizers took them."""
-    slots = exported(one, "optimiser/")
+    slots = exported(one, "optimizer/")
     if kept := {name: array / 0.1 for name, array in slots.items() if name.endswith("first")}:
         return kept
     if squares := {name: np.sqrt(array / 0.01) for name, array in slots.items() if name.endswith("second")}:
@@ -276,7 +276,7 @@ def run(
         )
         first = first or {**metrics, **gradients(one, before)}
     after = exported(one, "net/")
-    assert all(np.abs(after[name] - array).max() > 1e-4 for name, array in before.items()), "nothing was learnt"
+    assert all(np.abs(after[name] - array).max() > 1e-4 for name, array in before.items()), "nothing was learned"
     return first, after
 
 

@@ -83,7 +83,7 @@ ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)
             "masac: its network 'actor'",
         ),
         (
-            lambda: mt.SAC(SPACE, MOVES, network=mt.GRU(), memory=mt.Replay(60, prioritised=mt.Prioritised())),
+            lambda: mt.SAC(SPACE, MOVES, network=mt.GRU(), memory=mt.Replay(60, prioritized=mt.Prioritized())),
             "sac: recurrent networks learn from sequences of one-step transitions",
         ),
         (
@@ -93,7 +93,7 @@ ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)
         (lambda: mt.TRL(GOALS, ACTIONS, network=mt.GRU()), "trl: its network"),
         (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), n_step=3), "dqn: recurrent networks learn from sequences of"),
         (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), noisy=0.5), "cannot be noisy"),
-        (lambda: mt.Rainbow(SPACE, ACTIONS, network=mt.GRU(), noisy=0.0, n_step=1), "leave memory=Replay(prioritised)"),
+        (lambda: mt.Rainbow(SPACE, ACTIONS, network=mt.GRU(), noisy=0.0, n_step=1), "leave memory=Replay(prioritized)"),
         (
             lambda: mt.C51(SPACE, ACTIONS, network=mt.LSTM(), memory=mt.Replay(60, half_life=9)),
             "leave memory=Replay(window, effective_share, half_life, clear_every) out",

@@ -26,7 +26,7 @@ def written(folder: Path) -> Path:
 
 def test_what_is_written_is_read(tmp_path):
     written(tmp_path)
-    found = KIND.read(tmp_path, {"names"}, {"colours"})
+    found = KIND.read(tmp_path, {"names"}, {"colors"})
     assert (found["names"], found["schema"], found["marltrain"]) == (["ball", "kite"], 2, __version__)
 
 

@@ -42,7 +42,7 @@ def test_the_rows_are_those_of_the_data_by_hand():
     assert rows_read(agent, recorded()) == [
         (1, 0, 10, 0.5, 2), (2, 1, 20, 0.5, 3), (5, 1, 30, 0.5, 6), (6, 0, 40, 0, 7), (8, 1, 50, 0.5, 9)
     ]  # fmt: skip
-    agent = mt.DQN(LINE, spaces.Discrete(2), seed=0, n_step=2, memory=mt.Replay(prioritised=mt.Prioritised()))
+    agent = mt.DQN(LINE, spaces.Discrete(2), seed=0, n_step=2, memory=mt.Replay(prioritized=mt.Prioritized()))
     assert rows_read(agent, recorded()) == [
         (1, 0, 20, 0.25, 3), (2, 1, 20, 0.5, 3), (5, 1, 50, 0, 7), (6, 0, 40, 0, 7), (8, 1, 50, 0.5, 9)
     ]  # fmt: skip

@@ -237,8 +237,8 @@ def test_unknown_arguments_and_environments():
         trainer(num_trainenvs=3)
     with pytest.raises(mt.MarlTrainError, match="simple_spread_v3"):
         mt.DecentralizedTrainer("mpe2/simple_spraed_v3", progress=False)
-    with pytest.raises(mt.MarlTrainError, match="colour"):
-        trainer(Identity, {"colour": 3}).train(ppo(), [1, 1], plot=False)
+    with pytest.raises(mt.MarlTrainError, match="color"):
+        trainer(Identity, {"color": 3}).train(ppo(), [1, 1], plot=False)
 
 
 @pytest.mark.parametrize(

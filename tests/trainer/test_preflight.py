@@ -93,9 +93,9 @@ def only_watching(moment):
     ("settings", "callback", "reason"),
     [
         ({}, None, None),
-        ({"memory": mt.Replay(prioritised=mt.Prioritised(beta=mt.linear(0, 1, 9)))}, None, None),
+        ({"memory": mt.Replay(prioritized=mt.Prioritized(beta=mt.linear(0, 1, 9)))}, None, None),
         ({"jit_compile": False}, mt.LambdaCallback(on_update_end=only_watching), None),
-        ({"memory": mt.Replay(prioritised=mt.Prioritised(alpha=mt.linear(0, 1, 9)))}, None,
+        ({"memory": mt.Replay(prioritized=mt.Prioritized(alpha=mt.linear(0, 1, 9)))}, None,
          "alpha of the memory follows a schedule"),
         ({"memory": mt.Replay(window=0.5)}, None, "the memory has window"),
         ({"memory": mt.Replay(half_life=500)}, None, "the memory has half_life"),

@@ -15,7 +15,7 @@ from tests.toys import Crowd, Identity, Relay
 
 
 class Spoken(Identity):
-    """Two players and two steps; renders text, in colour, in mode "ansi"."""
+    """Two players and two steps; renders text, in color, in mode "ansi"."""
 
     metadata = {"name": "spoken", "render_modes": ["human", "ansi"]}  # noqa: RUF012
 
@@ -117,7 +117,7 @@ def ink(picture):
 
 
 def test_text_is_drawn_as_pictures_of_equal_size_in_place_of_a_film():
-    """A picture holds the newest scene; the colours of terminals are left out."""
+    """A picture holds the newest scene; the colors of terminals are left out."""
     play(OnlySpoken, copycats(), frames="shown", out="film.gif")
     first, last = (imageio.v3.imread(f"shown/000-00000{i}.png") for i in (0, 2))
     assert first.shape == last.shape and first.dtype == np.uint8

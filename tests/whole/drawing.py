@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from marltrain.trainer.reporting import figures
 
 BAR = "<colorbar>"
-"""Label of the axes of a colour bar."""
+"""Label of the axes of a color bar."""
 LEAST_WIDTH, LEAST_HEIGHT = 0.5, 100
 """Least width of axes, as a fraction of their share of the picture, and height in pixels."""
 EDGE = 2

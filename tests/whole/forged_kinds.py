@@ -22,7 +22,7 @@ OFTEN = {"n_step": 1, "batch_size": 2, "learning_starts": 0, "update_per_step": 
 GRU = mt.GRU((4,), units=5, sequence_length=3)
 LSTM = mt.LSTM((), units=4, sequence_length=3)
 TEAM: dict[str, Any] = {"team_reward": "sum"}
-PRIORITIES = mt.Prioritised(beta=mt.linear(0.4, 1.0, 200))
+PRIORITIES = mt.Prioritized(beta=mt.linear(0.4, 1.0, 200))
 
 
 class Masked(ParallelEnv):
@@ -111,7 +111,7 @@ KINDS: dict[str, Case] = {
         "ppo", "dqn", "ppo by turns", "dqn by turns", "ragged", "mixed", "line-up", "boxes and pictures", "frames",
         "frames on-policy", "agent of one's own", "dqn shares memory", "gymnasium", "masks change", "custom",
         "tianshou", "mappo", "mappo by turns", "qmix", "matd3", "gru by turns", "lstm from a memory", "sac with a gru",
-        "td3", "sac by turns", "acer and trpo by turns", "one agent in two seats", "ppo normalises", "noisy",
+        "td3", "sac by turns", "acer and trpo by turns", "one agent in two seats", "ppo normalizes", "noisy",
     )},
     "compiled dqn": _native(POLE, dqn, (1,), **FAST, **OFTEN),
     "compiled dqn of three": _native(SPREAD, dqn, (1, 1, 1), **FAST, **OFTEN),
@@ -119,7 +119,7 @@ KINDS: dict[str, Case] = {
     "compiled ppo of three": _native(SPREAD, ppo, (1, 1, 1), **FAST),
     "compiled ppo by turns": _native(FOUR, ppo, (1, 1), **FAST),
     "compiled dqn by turns": _native(LEDUC, dqn, (1, 1), **FAST, **OFTEN),
-    "compiled dqn by priorities": _native(LEDUC, dqn, (1, 1), memory=mt.Replay(60, prioritised=PRIORITIES),
+    "compiled dqn by priorities": _native(LEDUC, dqn, (1, 1), memory=mt.Replay(60, prioritized=PRIORITIES),
                                           **FAST, **OFTEN),
     "n-step by turns": _native(FOUR, dqn, (1, 1)),
     "n-step compiled by turns": _native(TICTACTOE, dqn, (1, 1), **FAST),
@@ -129,7 +129,7 @@ KINDS: dict[str, Case] = {
     "tensorflow": CASES["tensorflow"],
 
     "wqmix": _team("wqmix"),
-    "central wqmix with masks": Case(Masked, lambda: replay("wqmix", Masked, weighting="centralised"),
+    "central wqmix with masks": Case(Masked, lambda: replay("wqmix", Masked, weighting="centralized"),
                                      settings=TEAM, learning=(1, 1, 1)),
     "vdn of three masked players": Case(Masked, lambda: replay("vdn", Masked), settings=TEAM, learning=(1, 1, 1)),
     "maddpg": _team("maddpg"),
@@ -148,18 +148,18 @@ KINDS: dict[str, Case] = {
     "mappo of sequences": _rollouts("mappo", network=GRU, epochs=2, minibatches=2),
     "burn-in": Case(Recall, lambda: replay("dqn", Recall, network=LSTM, burn_in=1)),
 
-    "priorities": _remembering(prioritised=PRIORITIES, n_step=3),
-    "priorities by errors": _remembering(prioritised=mt.Prioritised(initial="error"), n_step=3),
+    "priorities": _remembering(prioritized=PRIORITIES, n_step=3),
+    "priorities by errors": _remembering(prioritized=mt.Prioritized(initial="error"), n_step=3),
     "priorities of frames": Case(CASES["frames"].env, lambda: dqn(CASES["frames"].env, {"size": 9},
-        network=mt.CNN((8,)), memory=mt.Replay(60, 3, mt.Prioritised())), {"size": 9, "length": 11},
+        network=mt.CNN((8,)), memory=mt.Replay(60, 3, mt.Prioritized())), {"size": 9, "length": 11},
         {"test_freq": 99}, learning=(1,), at=63, steps=120),
-    "rollouts by priorities": Case(Relay, lambda: ppo(Relay, memory=mt.Replay(60, prioritised=mt.Prioritised()),
+    "rollouts by priorities": Case(Relay, lambda: ppo(Relay, memory=mt.Replay(60, prioritized=mt.Prioritized()),
                                                       sequence_length=3), learning=(1, 1, 0), at=84),
-    "windows": _remembering(prioritised=PRIORITIES, window=mt.linear(0.5, 1.0, 100), half_life=30.0),
-    "effective share": _remembering(prioritised=PRIORITIES, effective_share=0.6, effective_low=0.3),
+    "windows": _remembering(prioritized=PRIORITIES, window=mt.linear(0.5, 1.0, 100), half_life=30.0),
+    "effective share": _remembering(prioritized=PRIORITIES, effective_share=0.6, effective_low=0.3),
     "cleared": _remembering(clear_every=50),
 
-    "hindsight": _goals(memory=mt.Replay(60, 3, mt.Prioritised(), mt.Hindsight(), window=0.8)),
+    "hindsight": _goals(memory=mt.Replay(60, 3, mt.Prioritized(), mt.Hindsight(), window=0.8)),
     "hindsight of the last row": _goals("sac", memory=mt.Replay(60, hindsight=mt.Hindsight("final"))),
     "hindsight of any row": _goals(memory=mt.Replay(60, hindsight=mt.Hindsight("random"))),
     "hindsight of the episode": _goals(memory=mt.Replay(60, hindsight=mt.Hindsight("episode"))),

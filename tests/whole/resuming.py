@@ -214,7 +214,7 @@ def replay(algo: str, env: Any, **more: Any) -> list[mt.Agent]:
 CASES = {
     "ppo": Case(Identity, lambda: ppo(Identity)),
     "ppo after an update": Case(Identity, lambda: ppo(Identity), at=63),
-    "ppo normalises": Case(Relay, lambda: ppo(Relay, normalize_values="popart", normalize_returns=True, target_kl=0.01,
+    "ppo normalizes": Case(Relay, lambda: ppo(Relay, normalize_values="popart", normalize_returns=True, target_kl=0.01,
                                               kl_penalty=0.5, shared_trunk=True), learning=(1, 1, 0), at=84),
     "dqn": Case(Identity, lambda: dqn(Identity)),
     "sac by turns": Case(Relay, lambda: replay("sac", Relay), learning=(1, 1, 0), at=84),

@@ -57,7 +57,7 @@ KINDS = [
         VECTOR,
         spaces.Box(-2, 1, (2,), np.float32),
         {"policy": "state_gaussian", "normalize_values": "popart", "normalize_returns": True, "kl_penalty": 0.5},
-        id="ppo, normalised",
+        id="ppo, normalized",
     ),
     pytest.param(
         mt.PPO, PICTURE_AND_VECTOR, spaces.MultiDiscrete([2, 3]), {"network": CNN}, id="ppo, image and vector"

@@ -41,7 +41,7 @@ def test_rewards_by_the_environment_with_and_without_workers():
         return -np.any(achieved != desired, -1).astype(np.float32)
 
     def memory(reward_fn=None):
-        return mt.Replay(500, 3, mt.Prioritised(), mt.Hindsight(reward_fn=reward_fn))
+        return mt.Replay(500, 3, mt.Prioritized(), mt.Hindsight(reward_fn=reward_fn))
 
     found = [
         weights(trained(240, memory=memory(reward_fn), vector=vector)[0])
@@ -54,7 +54,7 @@ def test_a_resumed_run_is_exact(tmp_path):
     """With priorities, 3-step returns and a window; the ring has been overwritten when the run stops."""
 
     def train(folder, steps, **resume):
-        memory = mt.Replay(151, 3, mt.Prioritised(beta=mt.linear(0.4, 1.0, 500)), mt.Hindsight(), window=0.8)
+        memory = mt.Replay(151, 3, mt.Prioritized(beta=mt.linear(0.4, 1.0, 500)), mt.Hindsight(), window=0.8)
         own: dict[str, Any] = {"network": mt.MLP((8,)), "learning_starts": 60, "batch_size": 16}
         agents = mt.make_agents("dqn", BitFlipping, seed=0, memory=memory, **own)
         trainer = mt.DecentralizedTrainer(

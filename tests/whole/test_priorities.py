@@ -1,4 +1,4 @@
-"""Prioritised memories in turn-based games: rows that are open when a run stops get their priority after the resume."""
+"""Prioritized memories in turn-based games: rows that are open when a run stops get their priority after the resume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWN: dict[str, Any] = {
 
 def train(algo: str, folder: Path, steps: int, **resume: Any) -> list[dict[str, np.ndarray]]:
     """Train two agents; return their weights."""
-    memory = mt.Replay(90, prioritised=mt.Prioritised())
+    memory = mt.Replay(90, prioritized=mt.Prioritized())
     agents = mt.make_agents(algo, GAME, seed=0, memory=memory, network=mt.MLP((8,)), **OWN[algo])
     trainer = mt.DecentralizedTrainer(
         GAME, num_train_envs=4, steps_per_train=steps, seed=0, progress=False, run_dir=folder, test_freq=10**6,

@@ -37,7 +37,7 @@ class Killer(mt.Callback):
 
 
 def trained(algo: str, callbacks: Any = (), **settings: Any) -> Any:
-    own: dict[str, Any] = {"learning_starts": 60, "batch_size": 16, "memory": mt.Replay(prioritised=mt.Prioritised())}
+    own: dict[str, Any] = {"learning_starts": 60, "batch_size": 16, "memory": mt.Replay(prioritized=mt.Prioritized())}
     agents = mt.make_agents(algo, SPREAD, seed=0, **(own if algo == "dqn" else {}))
     trainer = mt.DecentralizedTrainer(
         SPREAD, seed=3, num_train_envs=5, update_freq=100, steps_per_train=900, test_freq=None, progress=False,

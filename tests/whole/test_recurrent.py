@@ -281,7 +281,7 @@ def test_a_saved_agent_remembers_in_both_frameworks(tmp_path, backend):
 
 def test_rollouts_with_earlier_rows():
     """Sequences of the replay memory start from their stored carries, too."""
-    memory = mt.Replay(400, prioritised=mt.Prioritised())
+    memory = mt.Replay(400, prioritized=mt.Prioritized())
     agents: list[Any] = mt.make_agents(
         "ppo", Recall, seed=0, network=GRU, memory=memory, sequence_length=4, normalize_observations=True
     )

@@ -12,7 +12,7 @@ final observations, `Step` arrays, saving, threads, and objects for PettingZoo a
     class Race(Game):
         """First to reach 10 wins; a step is 1, or 0 to 3 by chance."""
 
-        name = "race_v0"                                    # the original's name, also the one in `catalogue.GAMES`
+        name = "race_v0"                                    # the original's name, also the one in `catalog.GAMES`
         api = "parallel"                                    # what the original is: "parallel", "turns", "gymnasium"
 
         def __init__(self, goal: int = 10, max_cycles: int = 50) -> None:
@@ -92,7 +92,7 @@ rank depends on the game to a helper as a separate argument; the helper checks `
 reason.
 
 **Location.** Put each game in its own file below `control`, `particle`, `board` and so on, and add a line to
-`catalogue.GAMES`. A user's own game needs no entry: `make_vector(Race, {"goal": 20}, 64)`, or "module:Race".
+`catalog.GAMES`. A user's own game needs no entry: `make_vector(Race, {"goal": 20}, 64)`, or "module:Race".
 
 How to compare a game with its original
 ---------------------------------------
@@ -100,7 +100,7 @@ How to compare a game with its original
 episodes in both and compares every array of every step. `copy(env)` returns the fields with the original's values. If
 the original draws random numbers during an episode, queue them with `vector.batch.set_chances(e, outcomes)`, in the
 order in which the game draws. The other tests (Python adapters against the kernel, PettingZoo's and Gymnasium's suites,
-threads, workers, saving) cover every game of the catalogue automatically.
+threads, workers, saving) cover every game of the catalog automatically.
 
 Access to the state: `vector.batch` has `get_state(e)`, `set_state(e, fields)` and `set_chances(e, outcomes)` for one
 environment, and `snapshot()` and `restore(saved)` for the whole batch.

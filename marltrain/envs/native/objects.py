@@ -17,7 +17,7 @@ from marltrain.core.seeds import SEED_LIMIT
 from marltrain.core.spec import Step
 from marltrain.envs.layers import layers
 from marltrain.envs.native.batch import BEGIN, VIEW, GameBatch
-from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.envs.native.catalog import GAMES, find
 from marltrain.envs.native.game import Game
 
 

@@ -19,7 +19,7 @@ _NO_NUMBERS = (
 )  # fmt: skip
 """Types whose values are no real numbers, although numpy converts some of them in silence."""
 
-_SCALARISE = (
+_SCALARIZE = (
     "Add several objectives up, for example by a weighted sum in a wrapper around the environment: "
     "gymnasium.wrappers.TransformReward(env, lambda reward: float(weights @ reward)), or for players by name "
     "LinearizeReward of momaland"
@@ -49,5 +49,5 @@ def check_reward(player: str, reward: Any) -> None:
         single = bool(shape) and all(size == 1 for size in shape)  # type: ignore[union-attr]
         raise EnvError(
             f"player {player!r}: reward is {shown(reward)}, expected one real number. "
-            f"{'Return reward.item()' if single else _SCALARISE}"
+            f"{'Return reward.item()' if single else _SCALARIZE}"
         )

@@ -84,7 +84,7 @@ class CustomAgent(ExternalAgent):
         legal action with probability `epsilon`. For Box actions the outputs are the action in the environment's units.
         When exploring, normal noise is added. The action is clipped to the bounds.
     loss_fn: function (model, batch: LossBatch) -> scalar tensor; or a list of such functions, one per optimizer; or a
-        mapping name -> function. With a prioritised memory, one of them returns (scalar, the rows' errors [B]); the
+        mapping name -> function. With a prioritized memory, one of them returns (scalar, the rows' errors [B]); the
         losses of rows must be multiplied by `batch.weight`.
     optimizers: a torch optimizer over parameters of the model, or a Keras optimizer; or a list of them; or a mapping
         with the names of the losses. The losses run in the order of `loss_fn`. Each updates only the variables of its
@@ -268,7 +268,7 @@ class CustomAgent(ExternalAgent):
         if errors is None or errors.shape != (rows,):
             came = "no loss returned any" if errors is None else f"they have shape {errors.shape}"
             raise AgentError(
-                f"CustomAgent: a prioritised memory needs the sizes of the {rows} rows' errors, and {came}: return "
+                f"CustomAgent: a prioritized memory needs the sizes of the {rows} rows' errors, and {came}: return "
                 f"(loss, errors) from one loss_fn, errors of shape ({rows},), such as the absolute temporal-difference "
                 "errors. Multiply the rows' losses by batch.weight, the importance weights"
             )

@@ -22,7 +22,7 @@ class LossBatch:
     reward: [B], the discounted sum over the steps of the row.
     discount: [B], factor of the value of `next_obs`: gamma to the power of n, or 0 after termination.
     terminated: [B] bool.
-    weight: [B], 1; with a prioritised memory, the importance weights of the rows, at most 1.
+    weight: [B], 1; with a prioritized memory, the importance weights of the rows, at most 1.
     cut: [B] bool, on-policy only: True if the next row is not the next decision of this row. With one minibatch per
         epoch, rows are ordered by player, environment and time. With several minibatches, rows are shuffled.
     triplets: name -> [B, ...], the columns that `TripletTransitions` adds, with `Replay(triplets=...)`; else None.

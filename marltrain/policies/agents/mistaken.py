@@ -13,7 +13,7 @@ _TIANSHOU_AGENTS = {"OffPolicyAlgorithm": "OffPolicyAgent", "OnPolicyAlgorithm":
 def remedy_for(given: Any) -> str:
     """Return a sentence with the agent that an object belongs into; "" for an object that belongs into none.
 
-    The classes are recognised by name, so that no framework is imported.
+    The classes are recognized by name, so that no framework is imported.
     """
     name = type(given).__name__
     if isinstance(given, str):

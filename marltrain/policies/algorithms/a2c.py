@@ -29,7 +29,7 @@ class A2CSettings(LaggingRollouts, ActorCriticSettings):
     gae_lambda: float | Schedule = setting(
         1.0,
         search=Range(0.8, 0.99, "complement"),
-        doc="lambda of generalised advantage estimation",
+        doc="lambda of generalized advantage estimation",
         low=0,
         high=1,
         per_row=True,

@@ -122,7 +122,7 @@ class ACERAlgorithm(Algorithm):
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
-        """Add `target`, the Retrace values of the actions taken, and `behaviour`, the probabilities that acted."""
+        """Add `target`, the Retrace values of the actions taken, and `behavior`, the probabilities that acted."""
         from marltrain.policies.returns import next_values, retrace
 
         if not isinstance(batch, Rollout):
@@ -130,8 +130,8 @@ class ACERAlgorithm(Algorithm):
         policy, q = self._policy_and_values(ops, nets, tensors.obs, tensors.legal)
         boot_policy, boot_q = self._policy_and_values(ops, nets, tensors.boot_obs, tensors.boot_legal)
         value, boot = (tensors.to_numpy(ops.sum(p * v, -1)) for p, v in ((policy, q), (boot_policy, boot_q)))
-        tensors.behaviour = tensors.extras["probs"]
-        ratio = ops.take(policy, tensors.action) / (ops.take(tensors.behaviour, tensors.action) + SMALL)
+        tensors.behavior = tensors.extras["probs"]
+        ratio = ops.take(policy, tensors.action) / (ops.take(tensors.behavior, tensors.action) + SMALL)
         target = retrace(
             batch.reward, batch.discount, tensors.to_numpy(ops.take(q, tensors.action)),
             next_values(value, boot, batch.boot), np.minimum(tensors.to_numpy(ratio), 1.0), batch.cut,
@@ -157,7 +157,7 @@ class ACERAlgorithm(Algorithm):
         _, entropy = self.distribution.evaluate(ops, logits, batch.legal, batch.action)
         policy, taken_q = ops.softmax(masked(ops, logits, batch.legal), -1), ops.take(q, batch.action)
         taken, others = policy_gradient(
-            ops, ops.stop_gradient(policy), batch.behaviour, ops.stop_gradient(q), batch.target, batch.action,
+            ops, ops.stop_gradient(policy), batch.behavior, ops.stop_gradient(q), batch.target, batch.action,
             hyper["truncation"],
         )  # fmt: skip
         if self.settings.trust_region is not None:
@@ -174,17 +174,17 @@ class ACERAlgorithm(Algorithm):
 
 
 def policy_gradient(
-    ops: Any, policy: Any, behaviour: Any, q: Any, target: Any, action: Any, truncation: Any
+    ops: Any, policy: Any, behavior: Any, q: Any, target: Any, action: Any, truncation: Any
 ) -> tuple[Any, Any]:
     """Return the gradient with respect to the probabilities: of the action taken [K, B], of all actions [K, B, A].
 
     The truncated part is min(c, ratio) (Q_ret - V) / f(a) for the action taken. The correction of its bias is
     max(0, 1 - c / ratio) (Q - V) for every action: Wang et al. 2017, eq. 7 and 9.
 
-    policy, behaviour, q: [K, B, A].  target, action: [K, B].  truncation: c, [K, 1].
+    policy, behavior, q: [K, B, A].  target, action: [K, B].  truncation: c, [K, 1].
     """
     value = ops.sum(policy * q, -1)
-    ratio = policy / (behaviour + SMALL)
+    ratio = policy / (behavior + SMALL)
     taken_ratio = ops.take(ratio, action)
     weight = ops.where(taken_ratio > truncation, truncation + 0.0 * taken_ratio, taken_ratio)
     taken = weight * (target - value) / (ops.take(policy, action) + SMALL)

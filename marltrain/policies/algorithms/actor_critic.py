@@ -22,7 +22,7 @@ from marltrain.policies.distributions import (
     policy_numbers_of,
 )
 from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.normalisation import SAME
+from marltrain.policies.normalization import SAME
 from marltrain.policies.recurrence import carries_after, memory_of, needs_of
 from marltrain.policies.schedules import Schedule
 from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
@@ -42,7 +42,7 @@ class AdvantageSettings(Settings):
     gae_lambda: float | Schedule = setting(
         0.95,
         search=Range(0.8, 0.99, "complement"),
-        doc="lambda of generalised advantage estimation",
+        doc="lambda of generalized advantage estimation",
         low=0,
         high=1,
         per_row=True,
@@ -75,7 +75,7 @@ class ActorCritic(Algorithm):
 
     Losses of subclasses get the columns `obs`, `legal`, `action` (the raw one of `distribution`), `log_prob` of the
     policy that acted, `value` of the old critic, `advantage` and `target`. Where a subclass adds the column `trace`,
-    `advantage` is multiplied by it after it is normalised.
+    `advantage` is multiplied by it after it is normalized.
     """
 
     Settings: ClassVar[type[Any]] = ActorCriticSettings
@@ -260,28 +260,28 @@ class ActorCritic(Algorithm):
             scale, shift = deviation / known.deviation, (mean - known.mean) / known.deviation
             tensors.rescale(*self.critic_head, scale[:, 0], shift[:, 0])
             mean, deviation = known.mean, known.deviation
-        normalised: Array = ((target - known.mean) / known.deviation).astype(np.float32)
-        return ((value - mean) / deviation).astype(np.float32), normalised
+        normalized: Array = ((target - known.mean) / known.deviation).astype(np.float32)
+        return ((value - mean) / deviation).astype(np.float32), normalized
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
-        """Normalise the advantages of the minibatch if `normalize_advantage` is set, then multiply by the traces."""
+        """Normalize the advantages of the minibatch if `normalize_advantage` is set, then multiply by the traces."""
         if self.settings.normalize_advantage:
-            batch.advantage = _normalised(ops, batch.advantage, batch.weight)
+            batch.advantage = _normalized(ops, batch.advantage, batch.weight)
         if "trace" in batch.columns:
             batch.advantage = batch.trace * batch.advantage
 
 
-def _normalised(ops: Any, advantage: Any, weight: Any) -> Any:
+def _normalized(ops: Any, advantage: Any, weight: Any) -> Any:
     """Return advantages less their mean, over their deviation; equal ones become 0.
 
     The mean is taken twice, so that its rounding does not count as a deviation. The compiled update does the same.
     """
     mean = weighted_mean(ops, advantage, weight)
-    centred = advantage - mean[:, None]
-    centred = centred - weighted_mean(ops, centred, weight)[:, None]
-    deviation = ops.sqrt(weighted_mean(ops, ops.square(centred), weight))
+    centered = advantage - mean[:, None]
+    centered = centered - weighted_mean(ops, centered, weight)[:, None]
+    deviation = ops.sqrt(weighted_mean(ops, ops.square(centered), weight))
     equal = deviation <= SAME * ops.absolute(mean)
-    return centred / ops.where(equal, ops.ones_like(deviation), deviation + 1e-8)[:, None]
+    return centered / ops.where(equal, ops.ones_like(deviation), deviation + 1e-8)[:, None]
 
 
 def _sampled(
@@ -293,7 +293,7 @@ def _sampled(
 
 
 def rewards_of(batch: Rollout, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
-    """Return the rewards, divided by the deviation of discounted returns if an algorithm normalises returns.
+    """Return the rewards, divided by the deviation of discounted returns if an algorithm normalizes returns.
 
     The statistics hold the returns of all rollouts including this one, see `returns_so_far`.
     """
@@ -306,7 +306,7 @@ def rewards_of(batch: Rollout, tensors: WholeBatch, hyper: Mapping[str, Any]) ->
 
 
 def scaled_rewards(reward: Array, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
-    """Return rewards [K, B] divided by the known deviation of returns, if an algorithm normalises returns.
+    """Return rewards [K, B] divided by the known deviation of returns, if an algorithm normalizes returns.
 
     They are clipped to +- `reward_clip`: while the returns so far differ little, a division alone gives any size.
     """
@@ -317,7 +317,7 @@ def scaled_rewards(reward: Array, tensors: WholeBatch, hyper: Mapping[str, Any])
 
 
 def _check_clip(name: str, settings: Any) -> None:
-    """Raise ConfigError for a clip of normalised rewards that are not normalised."""
+    """Raise ConfigError for a clip of normalized rewards that are not normalized."""
     default = next(f.default for f in fields(ActorCriticSettings) if f.name == "reward_clip")
     if not settings.normalize_returns and settings.reward_clip != default:
         raise ConfigError(

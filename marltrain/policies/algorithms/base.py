@@ -54,9 +54,9 @@ class Phase:
     draw: draws random numbers for the rows of each gradient pass, which the batch then holds by their names, such as
         the noise of sampled actions; see `row_draws.Draw`. The generators are those of the agents, so that both
         frameworks get the same numbers.
-    row_error: (ops, batch) -> [K, B], sizes of the rows' errors, from which a prioritised memory makes priorities. It
+    row_error: (ops, batch) -> [K, B], sizes of the rows' errors, from which a prioritized memory makes priorities. It
         is called after `loss`, with the columns that `targets` and `loss` have added to the batch, and only with a
-        prioritised memory.
+        prioritized memory.
     natural: solve for a natural gradient step within a trust region, instead of a step of the optimizer. Such a phase
         runs on all rows of a batch, once per update, before the phases that follow a gradient; `every` then counts
         updates.
@@ -219,12 +219,12 @@ class Algorithm:
     def __init__(self, settings: Any, layout: Layout, action_space: Space) -> None:
         """Store structural settings and spaces.
 
-        Raises ConfigError for the normalisation of images; subclasses raise SpecError for an unsupported action space.
+        Raises ConfigError for the normalization of images; subclasses raise SpecError for an unsupported action space.
         """
         self.settings, self.layout, self.action_space = settings, layout, action_space
         if getattr(settings, NORMALIZE, False) and layout.images:
             raise ConfigError(
-                f"{self.name}: {NORMALIZE}=True normalises vectors, and the observation{layout.images[0].where} is an "
+                f"{self.name}: {NORMALIZE}=True normalizes vectors, and the observation{layout.images[0].where} is an "
                 "image, whose pixels the network scales to [0, 1]: leave it out"
             )
 
@@ -271,10 +271,10 @@ class Algorithm:
         raise missing(self, "needs")
 
     @property
-    def prioritised(self) -> bool:
+    def prioritized(self) -> bool:
         """Whether transitions are drawn by priorities; the phases then give the rows' errors."""
         needs = self.needs()
-        return not needs.on_policy and needs.replay is not None and needs.replay.prioritised is not None
+        return not needs.on_policy and needs.replay is not None and needs.replay.prioritized is not None
 
     def numbers(self) -> tuple[str, ...]:
         """Return the names of the hyperparameters: settings that may change in training and differ between agents."""
@@ -346,7 +346,7 @@ class Algorithm:
         return {}
 
     def over_rows(self, ops: Any, batch: TensorBatch) -> None:
-        """Compute values that need all rows of a gradient pass, such as normalised advantages, without networks.
+        """Compute values that need all rows of a gradient pass, such as normalized advantages, without networks.
 
         Statistics over rows belong here, because a loss may get only a part of the rows.
         """

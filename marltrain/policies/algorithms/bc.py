@@ -1,4 +1,4 @@
-"""Behaviour cloning: supervised learning of demonstrated actions (Pomerleau 1989; Bain and Sammut 1995)."""
+"""Behavior cloning: supervised learning of demonstrated actions (Pomerleau 1989; Bain and Sammut 1995)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from marltrain.policies.schedules import Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class BCSettings(Settings):
-    """Settings of behaviour cloning; the rewards of the environment have no effect."""
+    """Settings of behavior cloning; the rewards of the environment have no effect."""
 
     demonstrations: Any = setting(None, saved=False, doc="marltrain.Demonstrations of the player, or their folder")
     learning_rate: float | Schedule = setting(
@@ -37,7 +37,7 @@ class BCSettings(Settings):
 
 
 class BCAlgorithm(Algorithm):
-    """A policy that maximises the log-probability of the demonstrated actions.
+    """A policy that maximizes the log-probability of the demonstrated actions.
 
     Env steps only set the pace: every update is a batch of random demonstrated decisions.
     """

@@ -1,6 +1,6 @@
 """CentralCritic: an actor that reads its own observation, and a critic that reads the global state in training.
 
-Centralised training with decentralised execution: Lowe et al. 2017 (arXiv:1706.02275), Yu et al. 2022
+Centralized training with decentralized execution: Lowe et al. 2017 (arXiv:1706.02275), Yu et al. 2022
 (arXiv:2103.01955).
 """
 
@@ -73,7 +73,7 @@ class CentralInput:
         return (*(() if self._own is None else (obs,)), *((state,) if self.central else ()))
 
     def statistics(self, settings: Any) -> dict[str, int]:
-        """Return the running statistics of the state, if the settings ask for normalised observations."""
+        """Return the running statistics of the state, if the settings ask for normalized observations."""
         return {STATE: self.size} if self.central and settings.normalize_observations else {}
 
 

@@ -27,7 +27,7 @@ class Expert:
     ) -> None:
         """Check the setting `demonstrations`; `as_vectors`: draw actions as `action_vector`, computed here once.
 
-        Raises ConfigError if it is missing or observations are normalised, SaveError for a folder without
+        Raises ConfigError if it is missing or observations are normalized, SaveError for a folder without
         demonstrations, AgentError for demonstrations of other spaces.
         """
         given = settings.demonstrations
@@ -43,7 +43,7 @@ class Expert:
                 "without identity"
             )
         if getattr(settings, NORMALIZE, False):
-            raise ConfigError(f"{who}: demonstrations are not normalised: leave {NORMALIZE}=True out")
+            raise ConfigError(f"{who}: demonstrations are not normalized: leave {NORMALIZE}=True out")
         if isinstance(self.given, Demonstrations):
             try:
                 self.given.check_fits(layout.space, action_space, layout.stack)

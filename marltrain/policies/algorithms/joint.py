@@ -1,6 +1,6 @@
 """JointAlgorithm: agents of a team that learn together from one loss; each of them acts alone.
 
-Centralised training with decentralised execution (Lowe et al. 2017, arXiv:1706.02275; Rashid et al. 2018,
+Centralized training with decentralized execution (Lowe et al. 2017, arXiv:1706.02275; Rashid et al. 2018,
 arXiv:1803.11485).
 """
 

@@ -3,7 +3,7 @@
 Advantages and targets are those of V-trace (Espeholt et al. 2018, arXiv:1802.01561): each row's part is multiplied by
 min(limit, ratio), for the ratio of the present policy to the one that acted, whose log-probabilities are stored. The
 same factor multiplies the advantages in the policy's loss. The limit is 1, and `replay_truncation` for PPO. PPO then
-clips around a policy between the one that acted and the present one (`centred`), whose ratio to the one that acted is
+clips around a policy between the one that acted and the present one (`centered`), whose ratio to the one that acted is
 the factor in the loss (Hilton et al. 2021, arXiv:2110.00641).
 """
 
@@ -65,7 +65,7 @@ def traces(log_ratio: Array, limit: Any = 1.0) -> Array:
     return trace
 
 
-def centred(log_ratio: Array, weight: Array, most: Array) -> Array:
+def centered(log_ratio: Array, weight: Array, most: Array) -> Array:
     """Return log c(a|s) - log mu(a|s) of the policy c around which PPO clips, [K, B] float32.
 
     log c = log mu + beta (log pi - log mu) - log Z, a geometric mixture with the largest beta up to 1 for which c
@@ -83,8 +83,8 @@ def centred(log_ratio: Array, weight: Array, most: Array) -> Array:
     divergence = 0.5 * (np.square(log_ratio) * share).sum(1, keepdims=True)
     beta = np.minimum(1.0, np.sqrt(most / np.maximum(divergence, np.finfo(np.float32).tiny)))
     scaled = beta * log_ratio.astype(np.float64)
-    centre: Array = (scaled - np.where(beta < 1, _log_mean_exp(scaled, share), 0.0)).astype(np.float32)
-    return centre
+    center: Array = (scaled - np.where(beta < 1, _log_mean_exp(scaled, share), 0.0)).astype(np.float32)
+    return center
 
 
 def _log_mean_exp(x: Array, share: Array) -> Array:

@@ -15,7 +15,7 @@ from marltrain.policies.algorithms.ppo import PPOAlgorithm, PPOSettings
 
 @dataclass(frozen=True, kw_only=True)
 class MAPPOSettings(CentralCriticSettings, PPOSettings):
-    """Settings of MAPPO: those of PPO, and the critic's input; values are normalised by default, as in the paper."""
+    """Settings of MAPPO: those of PPO, and the critic's input; values are normalized by default, as in the paper."""
 
     normalize_values: str | None = setting(
         "valuenorm", doc="the critic learns targets less their running mean, over their deviation: valuenorm; popart "

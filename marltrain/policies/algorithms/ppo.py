@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: Schulman et al. 2017 (arXiv:1707.06347), with GAE (arXiv:1506.02438).
+"""Proximal policy optimization: Schulman et al. 2017 (arXiv:1707.06347), with GAE (arXiv:1506.02438).
 
 It may also learn from earlier rows, drawn by priorities; see `replayed_rollouts`.
 """
@@ -18,7 +18,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards
 from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
-from marltrain.policies.algorithms.lagging import ClippedLag, centred, check_correction, lags, ratio_metrics, traces
+from marltrain.policies.algorithms.lagging import ClippedLag, centered, check_correction, lags, ratio_metrics, traces
 from marltrain.policies.algorithms.replayed_rollouts import (
     ReplayedRollouts,
     check_replay,
@@ -125,7 +125,7 @@ class PPOAlgorithm(ActorCritic):
         """Return the truncated ratios of the present policy to the one that acted, for `returns.gae`.
 
         Rows of a replay memory: min(1, ratio), and the ratios with which the loss begins are limited. A rollout that
-        lags: the objective of Hilton et al. 2021 (arXiv:2110.00641), whose ratios are those to the policy of `centred`
+        lags: the objective of Hilton et al. 2021 (arXiv:2110.00641), whose ratios are those to the policy of `centered`
         and whose advantages are multiplied by the truncated ratios of that policy to the one that acted. Other
         rollouts: None, as the rows are those of the present policy.
         """
@@ -141,8 +141,8 @@ class PPOAlgorithm(ActorCritic):
         if replaying:
             tensors.log_prob = tensors.to_tensor(truncated(acted, log_ratio, limit))
             return traces(log_ratio)
-        centre = centred(log_ratio, tensors.batch.fresh_weight, tensors.to_numpy(hyper["lag_kl"]))
-        tensors.log_prob, tensors.trace = tensors.to_tensor(acted + centre), tensors.to_tensor(traces(centre, limit))
+        center = centered(log_ratio, tensors.batch.fresh_weight, tensors.to_numpy(hyper["lag_kl"]))
+        tensors.log_prob, tensors.trace = tensors.to_tensor(acted + center), tensors.to_tensor(traces(center, limit))
         return traces(log_ratio, limit)
 
     def _row_errors(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
@@ -206,7 +206,7 @@ def _too_far(metrics: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
 
 
 def clipped_surrogate(ops: Any, ratio: Any, advantage: Any, clip: Any) -> Any:
-    """Return PPO's clipped objective, which is maximised: Schulman et al. 2017 (arXiv:1707.06347), eq. 7."""
+    """Return PPO's clipped objective, which is maximized: Schulman et al. 2017 (arXiv:1707.06347), eq. 7."""
     bounded = ops.minimum(ops.maximum(ratio, 1.0 - clip), 1.0 + clip)
     return ops.minimum(ratio * advantage, bounded * advantage)
 

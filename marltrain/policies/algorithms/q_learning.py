@@ -229,7 +229,7 @@ class QLearning(Algorithm):
 
 
 def weight_noise(rngs: Sequence[np.random.Generator], rows: int, width: int) -> Array:
-    """Draw the factors of factorised noise, [K, rows, width]: f(e) = sign(e) sqrt(|e|) of standard normal numbers e.
+    """Draw the factors of factorized noise, [K, rows, width]: f(e) = sign(e) sqrt(|e|) of standard normal numbers e.
 
     Fortunato et al. 2017, section 3 (b). The factors of agent k are drawn row by row from its own generator.
     """

@@ -1,4 +1,4 @@
-"""Rainbow (Hessel et al. 2018, arXiv:1710.02298): C51 that is double, dueling, n-step, noisy and prioritised."""
+"""Rainbow (Hessel et al. 2018, arXiv:1710.02298): C51 that is double, dueling, n-step, noisy and prioritized."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.c51 import C51Algorithm, C51Settings
-from marltrain.policies.memory.config import LONGEST, Prioritised, Replay
+from marltrain.policies.memory.config import LONGEST, Prioritized, Replay
 from marltrain.policies.schedules import linear
 
 
@@ -25,7 +25,7 @@ class RainbowSettings(C51Settings):
     dueling: bool = setting(True, doc="dueling network: separate heads for value and advantages")
     noisy: float = setting(0.5, doc="noisy networks: initial noise sigma_0 of the weights; 0: no noise", low=0, high=10)
     memory: Replay | None = setting(
-        Replay(prioritised=Prioritised(0.5, linear(0.4, 1.0, 100_000))),
+        Replay(prioritized=Prioritized(0.5, linear(0.4, 1.0, 100_000))),
         doc="Replay(...) with priorities and others; None: uniform draws",
     )
 

@@ -1,6 +1,6 @@
 """Replay for an on-policy algorithm with an actor and a critic: settings, checks and priorities.
 
-Rollouts then hold new rows and sequences of earlier ones, as in PPO with prioritised trajectory replay (Liang et al.
+Rollouts then hold new rows and sequences of earlier ones, as in PPO with prioritized trajectory replay (Liang et al.
 2021, arXiv:2112.03798), whose units are trajectories. Earlier rows are learned from as in ACER (Wang et al. 2017,
 arXiv:1611.01224) and V-trace (Espeholt et al. 2018, arXiv:1802.01561): with truncated ratios of the present policy to
 the one that acted, whose log-probabilities are stored, and with advantages computed anew.
@@ -31,7 +31,7 @@ class ReplayedRollouts:
     """Settings of an on-policy algorithm that also learns from earlier rows."""
 
     memory: Replay | None = setting(
-        None, doc="Replay(capacity, prioritised=Prioritised()) of earlier rows; None: each row is learned from once"
+        None, doc="Replay(capacity, prioritized=Prioritized()) of earlier rows; None: each row is learned from once"
     )
     replay_share: float = setting(0.5, doc="earlier rows in an update for each new row, drawn from the memory", above=0,
                                   high=MOST_REPLAYED)  # fmt: skip
@@ -56,19 +56,19 @@ def check_replay(settings: ReplayedRollouts, name: str) -> None:
             if f.name != "replay_truncation" and (value := getattr(settings, f.name)) != f.default:
                 raise ConfigError(
                     f"{name}: {f.name}={value!r} has no effect without a replay memory: leave it out, or give "
-                    "memory=marltrain.Replay(prioritised=marltrain.Prioritised())"
+                    "memory=marltrain.Replay(prioritized=marltrain.Prioritized())"
                 )
         return
-    if memory.prioritised is None:
+    if memory.prioritized is None:
         raise ConfigError(
-            f"{name}: memory=Replay(...) of rollouts draws by priorities: add prioritised=marltrain.Prioritised(); "
+            f"{name}: memory=Replay(...) of rollouts draws by priorities: add prioritized=marltrain.Prioritized(); "
             "alpha=0 draws uniformly"
         )
     unused = {
         "Replay(n_step)": memory.n_step not in (None, 1),
         "Replay(hindsight)": memory.hindsight is not None,
         "Replay(triplets)": memory.triplets is not None,
-        "Prioritised(initial)": memory.prioritised.initial is not None,
+        "Prioritized(initial)": memory.prioritized.initial is not None,
     }
     for what, given in unused.items():
         if given:

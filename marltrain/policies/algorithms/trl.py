@@ -88,7 +88,7 @@ class TRLSettings(DiscreteExploration, Settings):
     )
     extraction: str = setting("greedy", doc="greedy: the best action by the critics; policy: an actor",
                               choices=("greedy", "policy"))  # fmt: skip
-    bc_coef: float | Schedule = setting(0.03, doc="alpha: weight of behaviour cloning in the actor's loss", low=0,
+    bc_coef: float | Schedule = setting(0.03, doc="alpha: weight of behavior cloning in the actor's loss", low=0,
                                         per_row=True, only=("extraction", "policy"))  # fmt: skip
     own_goals: float | Schedule = setting(0.5, doc="share of the actor's loss with the episodes' own goals", low=0,
                                           high=1, per_row=True, only=("extraction", "policy"))  # fmt: skip

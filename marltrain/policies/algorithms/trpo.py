@@ -1,4 +1,4 @@
-"""Trust region policy optimisation: Schulman et al. 2015 (arXiv:1502.05477), with GAE (arXiv:1506.02438)."""
+"""Trust region policy optimization: Schulman et al. 2015 (arXiv:1502.05477), with GAE (arXiv:1506.02438)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class VDACSettings(TeamSettings, AdvantageSettings):
     gae_lambda: float | Schedule = setting(
         1.0,
         search=Range(0.8, 0.99, "complement"),
-        doc="lambda of generalised advantage estimation",
+        doc="lambda of generalized advantage estimation",
         low=0,
         high=1,
         per_row=True,

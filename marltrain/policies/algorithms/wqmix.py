@@ -24,9 +24,9 @@ class WQMIXSettings(QMIXSettings):
     """Settings of WQMIX."""
 
     weighting: str = setting(
-        "centralised", doc='joint actions of weight 1: "centralised" (CW): the greedy one, and those whose target '
+        "centralized", doc='joint actions of weight 1: "centralized" (CW): the greedy one, and those whose target '
         'exceeds its value; "optimistic" (OW): those whose target exceeds their mixed value',
-        choices=("centralised", "optimistic"),
+        choices=("centralized", "optimistic"),
     )  # fmt: skip
     alpha: float | Schedule = setting(0.1, doc="weight of the other joint actions", above=0, high=1, per_row=True)
     central_units: int = setting(64, doc="units of each of the three hidden layers of the central Q*; the paper has "

@@ -163,7 +163,7 @@ def check_mean(model: OwnModel, columns: Mapping[str, Any], strategy: str) -> No
             raise AgentError(
                 f"CustomAgent: loss {phase.name!r} is {whole:.6g} for {rows} rows, and {mean:.6g} as the mean over two "
                 f"parts of them; {strategy} needs a loss that is a mean over rows, such as "
-                "(batch.weight * errors).mean(). Sums, weights divided by their sum, advantages normalised in the "
+                "(batch.weight * errors).mean(). Sums, weights divided by their sum, advantages normalized in the "
                 "batch and losses over sequences are none: change the loss, or leave strategy= out"
             )
 

@@ -34,7 +34,7 @@ _ONE = (
     "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in elements
     "coin", "coin_agent", "coin_act", "coin_row",  # [K, acts, B] and its strides
     "action", "log_prob",  # [K, B] int64 or, with GAUSSIAN, [K, B, A] float32; with both samples, [K, B] float32
-    "raw", "centre", "reach", "low", "high",  # with GAUSSIAN: [K, B, A] float32; [A] float64, float64, float32, float32
+    "raw", "center", "reach", "low", "high",  # with GAUSSIAN: [K, B, A] float32; [A] float64, float64, float32, float32
 )  # fmt: skip
 HALF_LOG_TWO_PI = np.float32(0.5 * math.log(2 * math.pi))
 ACT = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
@@ -115,14 +115,14 @@ def gaussian(u: Any, k: int, row: int, at: int, means: Any) -> None:
     log_std = numbers(u.weights + 4 * (k * u.size + u.size - u.choices), u.choices)
     noise = numbers(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
     raw, action = numbers(u.raw + 4 * i * u.choices, u.choices), numbers(u.action + 4 * i * u.choices, u.choices)
-    centre, reach = outcomes(u.centre, u.choices), outcomes(u.reach, u.choices)
+    center, reach = outcomes(u.center, u.choices), outcomes(u.reach, u.choices)
     low, high = numbers(u.low, u.choices), numbers(u.high, u.choices)
     exploring, density = flags(u.explore, i + 1)[i], float32(0.0)
     for j in range(u.choices):
         raw[j] = means[j] + math.exp(log_std[j]) * noise[j] if exploring else means[j]
         z = (raw[j] - means[j]) * math.exp(-log_std[j])
         density -= float32(0.5) * z * z + log_std[j] + HALF_LOG_TWO_PI
-        scaled = float32(centre[j] + reach[j] * raw[j])
+        scaled = float32(center[j] + reach[j] * raw[j])
         action[j] = low[j] if scaled < low[j] else high[j] if scaled > high[j] else scaled  # keeps NaN
     numbers(u.log_prob, i + 1)[i] = density
 
@@ -269,7 +269,7 @@ def _bounds(form: CompiledForm, head: Head) -> dict[str, Array]:
             f"CompiledForm(rule='gaussian') needs actions=, and a head with a mean and a trained constant for each of "
             f"their dimensions; got {form} for {head}"
         )
-    kinds = {"centre": np.float64, "reach": np.float64, "low": np.float32, "high": np.float32}
+    kinds = {"center": np.float64, "reach": np.float64, "low": np.float32, "high": np.float32}
     return {name: np.ascontiguousarray(getattr(form.actions, name), kind) for name, kind in kinds.items()}
 
 

@@ -16,7 +16,7 @@ from marltrain.jit.compiling import compiled
 from marltrain.jit.views import add_at, call, copy, flags, numbers, outcomes, record_at, value_at, wholes
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
 from marltrain.policies.compiled.optimizers import norm, optimizer_step, products_of_part
-from marltrain.policies.normalisation import SAME
+from marltrain.policies.normalization import SAME
 
 METRICS = 10
 ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)
@@ -116,7 +116,7 @@ def gradient(u: Any, work: Any, made: int, k: int, which: int) -> None:
     first, last = wholes(u.start, u.passes)[made], wholes(u.stop, u.passes)[made]
     place = (wholes(u.epoch, u.passes)[made] * u.agents + k) * u.columns + first
     index, share = wholes(u.index + 8 * place, last - first), numbers(u.share + 4 * place, last - first)
-    centre, scale = (0.0, 1.0) if which else advantages(u, k, index, share)
+    center, scale = (0.0, 1.0) if which else advantages(u, k, index, share)
     sums = (0.0, 0.0, 0.0, 0.0)
     step = 2 if n.part else 1
     for part in range(step):
@@ -130,10 +130,10 @@ def gradient(u: Any, work: Any, made: int, k: int, which: int) -> None:
             elif u.gaussian:
                 free = 4 * (n.size - n.choices)
                 sums = gaussian_gradient(
-                    u, k, chosen, weighed, out, n.choices, weights + free, grad + free, centre, scale, sums
+                    u, k, chosen, weighed, out, n.choices, weights + free, grad + free, center, scale, sums
                 )
             else:
-                sums = policy_gradient(u, k, chosen, weighed, out, n.choices, centre, scale, sums)
+                sums = policy_gradient(u, k, chosen, weighed, out, n.choices, center, scale, sums)
             backward(n, work.x, rows, work.transposed, work.activations, grad, work.zeros, work.scratch)
         if n.part and part == 0:
             copy(grad, n.part + 4 * k * n.size, 4 * n.size)
@@ -172,16 +172,16 @@ def advantages(u: Any, k: int, index: Any, share: Any) -> Any:
         mean += share[i] * given[index[i]]
     for i in range(len(index)):
         rest += share[i] * (given[index[i]] - mean)
-    centre = mean + rest
+    center = mean + rest
     for i in range(len(index)):
-        spread += share[i] * (given[index[i]] - centre) ** 2
+        spread += share[i] * (given[index[i]] - center) ** 2
     deviation = math.sqrt(spread)
-    return centre, 1.0 if deviation <= SAME * abs(mean) else 1.0 / (deviation + 1e-8)
+    return center, 1.0 if deviation <= SAME * abs(mean) else 1.0 / (deviation + 1e-8)
 
 
 @compiled
 def policy_gradient(
-    u: Any, k: int, index: Any, share: Any, out: int, choices: int, centre: float, scale: float, sums: Any
+    u: Any, k: int, index: Any, share: Any, out: int, choices: int, center: float, scale: float, sums: Any
 ) -> Any:
     """Overwrite logits [B, choices] with the gradient of the actor's part of the loss; return the increased sums.
 
@@ -195,7 +195,7 @@ def policy_gradient(
         row, logits = index[i], numbers(out + 4 * i * choices, choices)
         legal = u.legal and u.legal + (first + row) * choices
         entropy = log_softmax(logits, legal)
-        taken, advantage = action[row], weighed(u, first + row, (given[row] - centre) * scale)
+        taken, advantage = action[row], weighed(u, first + row, (given[row] - center) * scale)
         log_ratio = logits[taken] - before[row]
         pull, sums = add_row(log_ratio, advantage, clip, entropy, share[i], sums)
         for j in range(choices):
@@ -208,7 +208,7 @@ def policy_gradient(
 
 @compiled
 def gaussian_gradient(
-    u: Any, k: int, index: Any, share: Any, out: int, choices: int, log_stds: int, grads: int, centre: float,
+    u: Any, k: int, index: Any, share: Any, out: int, choices: int, log_stds: int, grads: int, center: float,
     scale: float, sums: Any,
 ) -> Any:  # fmt: skip
     """Do the same as `policy_gradient` for means [B, choices] of normal distributions.
@@ -225,7 +225,7 @@ def gaussian_gradient(
     for i in range(len(index)):
         row, means = index[i], numbers(out + 4 * i * choices, choices)
         action = numbers(u.action + 4 * (first + row) * choices, choices)
-        log_ratio, advantage = -before[row], weighed(u, first + row, (given[row] - centre) * scale)
+        log_ratio, advantage = -before[row], weighed(u, first + row, (given[row] - center) * scale)
         for j in range(choices):
             z = (action[j] - means[j]) * math.exp(-log_std[j])
             log_ratio -= float32(0.5) * z * z + log_std[j] + HALF_LOG_TWO_PI
@@ -240,7 +240,7 @@ def gaussian_gradient(
 
 @compiled
 def weighed(u: Any, row: int, advantage: Any) -> Any:
-    """Return the normalised advantage of a row [K * R], multiplied by its trace if there are traces."""
+    """Return the normalized advantage of a row [K * R], multiplied by its trace if there are traces."""
     return float32(advantage) * numbers(u.trace + 4 * row, 1)[0] if u.trace else float32(advantage)
 
 

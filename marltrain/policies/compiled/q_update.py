@@ -27,7 +27,7 @@ class QStep:
 
     record: [1] Q_STEP, the arguments of the kernel.  metrics: the names of the metrics.
     indices: field of the record -> index of the hyperparameter that it holds.
-    errors: [K, B] float32, the rows' errors of the last step; None unless a prioritised memory needs them.
+    errors: [K, B] float32, the rows' errors of the last step; None unless a prioritized memory needs them.
     """
 
     errors: Array | None = None
@@ -49,7 +49,7 @@ class QStep:
         record = self.record[0]
         self._networks = QNetworks(record, nets, optimizers, name, algorithm.settings.optimizer, backend, double=double)
         self.agents, self.rows = self._networks.agents, 0
-        self.prioritised = algorithm.prioritised
+        self.prioritized = algorithm.prioritized
         read = {"limit": "max_grad_norm", "rate": algorithm.rate_name(name), **{n: n for n in OPTIMIZER_NUMBERS}}
         self.indices = {field: self.names.index(hyper) for field, hyper in read.items()}
         self._measured = np.zeros((METRICS, self.agents), np.float32)
@@ -63,7 +63,7 @@ class QStep:
             order = parts_in_order(weight.shape[1])
             arrays = {n: None if array is None else array.take(order, 1) for n, array in arrays.items()}
         self.set_batch(due, **arrays)
-        if self.prioritised:
+        if self.prioritized:
             scale = self.backend.numpy(columns["scale"])
             self.set_errors(scale, np.zeros((self.agents, self.rows), np.float32))
         check_places("actions", arrays["action"], self._networks.choices)

@@ -18,7 +18,7 @@ from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.compiled.priority_kernel import PRIORITIES, draw_rows, trees_at
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.choice import SCAN_BELOW
-from marltrain.policies.memory.priorities import PrioritisedChoice
+from marltrain.policies.memory.priorities import PrioritizedChoice
 from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.sequences import transition_reader
@@ -118,7 +118,7 @@ class CompiledReader(UniformReader):
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
         """See UniformReader; batches with padding are drawn there."""
-        trees = self.choice.address if isinstance(self.choice, PrioritisedChoice) and self.choice.weighted else 0
+        trees = self.choice.address if isinstance(self.choice, PrioritizedChoice) and self.choice.weighted else 0
         able = self._draws.are_compiled or trees
         if None in rngs or not able or np.count_nonzero(self.size()) < len(rngs):
             return super().sample(rngs, gamma, batch_size)
@@ -128,7 +128,7 @@ class CompiledReader(UniformReader):
         if trees:
             made.rows, made.effective = np.empty(made.cells.shape, np.int64), np.empty(len(rngs))
             random = np.empty(made.cells.shape)
-            _prioritised()(self._reading.address, trees, random, made.cells, made.weight, made.rows, made.effective)
+            _prioritized()(self._reading.address, trees, random, made.cells, made.weight, made.rows, made.effective)
         else:
             self._draws.refresh()
             _sampling()(self._reading.address, self.ring.now)
@@ -164,7 +164,7 @@ class Draws:
         A single row is enough for draws by priorities. Uniform draws are planned when they are made by rejection:
         random cells are tried until enough of them hold transitions.
         """
-        if isinstance(self.reader.choice, PrioritisedChoice):
+        if isinstance(self.reader.choice, PrioritizedChoice):
             return bool((self.reader.size()[drawing] > 0).all())
         return self.are_compiled and bool((self.reader.size()[drawing] >= SCAN_BELOW * count).all())
 
@@ -172,7 +172,7 @@ class Draws:
     def are_compiled(self) -> bool:
         """Whether `draw` makes the reader's draws: the choice is uniform, among fewer than `MOST_CELLS` cells."""
         ring = self.reader.ring
-        uniform = not isinstance(self.reader.choice, PrioritisedChoice)
+        uniform = not isinstance(self.reader.choice, PrioritizedChoice)
         return uniform and ring.capacity * ring.num_envs * self._most_seats < MOST_CELLS
 
     def set_generators(self, rngs: Sequence[np.random.Generator | None]) -> None:
@@ -314,10 +314,10 @@ def sample_once(address: int, now: int) -> None:
 
 
 @compiled
-def sample_prioritised(
+def sample_prioritized(
     address: int, trees: int, random: Any, cells: Any, weights: Any, rows: Any, effective: Any
 ) -> None:  # fmt: skip
-    """Draw by the priorities of the trees at an address, as `PrioritisedChoice.draw`, and write the transitions.
+    """Draw by the priorities of the trees at an address, as `PrioritizedChoice.draw`, and write the transitions.
 
     The arrays are those of `draw_rows` for K agents, [K, B]; `random` is a work array.  effective: [K].
     """
@@ -336,8 +336,8 @@ def _program() -> Any:
 
 
 @functools.cache
-def _prioritised() -> Any:
-    return program(sample_prioritised, READING, PRIORITIES)
+def _prioritized() -> Any:
+    return program(sample_prioritized, READING, PRIORITIES)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from marltrain.policies.compiled.q_update import QStep
 from marltrain.policies.compiled.replay_kernel import CompiledReader, Draws
 from marltrain.policies.compiled.replay_update_kernel import UPDATE, update_program
 from marltrain.policies.learner.minibatches import shares_of
-from marltrain.policies.memory.priorities import PrioritisedChoice
+from marltrain.policies.memory.priorities import PrioritizedChoice
 
 
 class ReplayUpdates(CompiledUpdates):
@@ -25,7 +25,7 @@ class ReplayUpdates(CompiledUpdates):
         super().__init__(learner, step, reader.ring, batch_size, UPDATE, update_program)
         self._draws = Draws(reader, self._reading)
         self._record["reading"] = self._reading.address
-        if isinstance(self._choice, PrioritisedChoice):
+        if isinstance(self._choice, PrioritizedChoice):
             self._record["trees"] = self._choice.address
 
     def resize(self, batch_size: int) -> None:
@@ -35,7 +35,7 @@ class ReplayUpdates(CompiledUpdates):
         self._rows.weight = np.ascontiguousarray(shares_of(self._rows.weight))
         shape = self.q_step.agents, batch_size
         kinds = {"random": np.float64, "numbers": np.int64, "importance": np.float32}
-        self._drawn = {name: np.zeros(shape, kind) for name, kind in kinds.items()}  # work arrays of prioritised draws
+        self._drawn = {name: np.zeros(shape, kind) for name, kind in kinds.items()}  # work arrays of prioritized draws
 
     def can_draw(self, learn: Array) -> bool:
         """See `CompiledUpdates`."""
@@ -44,7 +44,7 @@ class ReplayUpdates(CompiledUpdates):
     def _arrays(self, env_steps: Sequence[int], share: Array) -> Mapping[str, Array]:
         """Return the work arrays of draws, and the agents' powers of the importance weights in each round, [R, K]."""
         memory, betas = self.learner.memory, np.zeros((len(env_steps), self.q_step.agents))
-        if memory is not None and self.q_step.prioritised:
+        if memory is not None and self.q_step.prioritized:
             betas = np.ascontiguousarray(memory.values_at("beta", env_steps))
         return {**self._drawn, "beta": betas}
 
@@ -57,12 +57,12 @@ class ReplayUpdates(CompiledUpdates):
             self.learn, obs=rows.obs, action=rows.action, reward=rows.reward, discount=rows.discount,
             weight=rows.weight, next_obs=rows.next_obs, next_legal=rows.next_legal,
         )  # fmt: skip
-        if self.q_step.prioritised:
+        if self.q_step.prioritized:
             self.q_step.set_errors(np.ones(len(self.learn), np.float32), np.zeros(rows.reward.shape, np.float32))
 
     def prepare_call(self, steps: int) -> None:
         """See `CompiledUpdates`."""
         super().prepare_call(steps)
         self._draws.refresh()
-        if isinstance(self._choice, PrioritisedChoice):
+        if isinstance(self._choice, PrioritizedChoice):
             self._choice.follow()

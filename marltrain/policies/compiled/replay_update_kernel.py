@@ -25,7 +25,7 @@ from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metri
 _ONE = (
     "reading",  # address of a READING
     "trees", "beta",  # address of PRIORITIES, or 0 (uniform draws); float64 [R, K]
-    "random", "numbers", "importance",  # float64 [K, B], int64 [K, B] (rows) and float32 [K, B], of prioritised draws
+    "random", "numbers", "importance",  # float64 [K, B], int64 [K, B] (rows) and float32 [K, B], of prioritized draws
 )  # fmt: skip
 UPDATE = np.dtype(ROUNDS + [(name, np.int64) for name in _ONE])
 """Arguments of the updates of a learner that are due within a call of compiled code: numbers and addresses."""
@@ -42,7 +42,7 @@ def update(address: int, now: int) -> int:
     for _ in range(begin_round(u, p)):
         p.metrics = metrics_of_update(u)
         if u.trees:
-            draw_prioritised(u, r, p, now)
+            draw_prioritized(u, r, p, now)
         else:
             draw(r, now)
         read(r)
@@ -58,8 +58,8 @@ def update(address: int, now: int) -> int:
 
 
 @compiled
-def draw_prioritised(u: Any, r: Any, p: Any, now: int) -> None:
-    """Draw cells as `PrioritisedChoice.draw` does, and write the shares and scales of the rows' weights."""
+def draw_prioritized(u: Any, r: Any, p: Any, now: int) -> None:
+    """Draw cells as `PrioritizedChoice.draw` does, and write the shares and scales of the rows' weights."""
     t, rows = trees_at(u.trees), r.rows
     follow_ring(t, now)
     generators, doubles = wholes(r.generator, r.agents), wholes(r.draw_double, r.agents)

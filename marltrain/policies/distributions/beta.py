@@ -29,7 +29,7 @@ class Beta(Continuous):
     A sample is g1 / (g1 + g2) with gamma variates by Marsaglia and Tsang (2000). They need numbers that do not depend
     on the parameters, so these are drawn before the parameters are known, and are the same in every framework: `TRIES`
     proposals for each variate, of which the first accepted one counts. If all are rejected the variate is the
-    proposal's centre. The distribution therefore differs from the exact one by less than 2e-5 in total variation.
+    proposal's center. The distribution therefore differs from the exact one by less than 2e-5 in total variation.
     Samples have no gradient with respect to the parameters.
     """
 

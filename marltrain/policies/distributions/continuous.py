@@ -18,7 +18,7 @@ class Continuous:
     In a bounded dimension, -1 and 1 correspond to the bounds of the Box. In an unbounded dimension, an action has the
     environment's units. A half-bounded dimension counts as unbounded, but actions are clipped to its bound.
 
-    dims: A.  centre, reach: [A] float64, the action 0 and the width of 1 in the environment's units.
+    dims: A.  center, reach: [A] float64, the action 0 and the width of 1 in the environment's units.
     low, high: [A] float32, the bounds.
     """
 
@@ -27,20 +27,20 @@ class Continuous:
         low, high = space.low.reshape(-1).astype(np.float64), space.high.reshape(-1).astype(np.float64)
         bounded = self.bounded = np.isfinite(low) & np.isfinite(high)
         self.dims = len(low)
-        self.centre = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
+        self.center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0.0)
         self.reach = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
         self.low, self.high = action_bounds(space)
-        self._centre, self._width = self.centre.tolist(), np.where(self.reach > 0, self.reach, 1.0).tolist()
+        self._center, self._width = self.center.tolist(), np.where(self.reach > 0, self.reach, 1.0).tolist()
 
     def to_units(self, action: Array) -> Array:
         """Scale actions [..., A] to the environment's units and clip them to its bounds; returns float32."""
-        scaled = (self.centre + self.reach * action).astype(np.float32)
+        scaled = (self.center + self.reach * action).astype(np.float32)
         limited: Array = np.minimum(np.maximum(scaled, self.low), self.high)
         return limited
 
     def scaled(self, ops: Any, action: Any) -> Any:
         """Return stored actions [..., A] with the bounds at -1 and 1: the inverse of the scaling in `to_units`."""
-        return (action - ops.tensor_like(action, self._centre)) / ops.tensor_like(action, self._width)
+        return (action - ops.tensor_like(action, self._center)) / ops.tensor_like(action, self._width)
 
     def from_units(self, ops: Any, action: Any) -> Any:
         """Return stored actions [..., A] of a bounded Box, scaled and clipped to [-1, 1]."""

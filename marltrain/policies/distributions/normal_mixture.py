@@ -33,10 +33,10 @@ def mean_log_slope(ops: Any, mean: Any, log_std: Any) -> Any:
     std: Any = ops.exp(log_std)[..., None]
     unit = ops.stop_gradient(ops.maximum(std, ops.ones_like(std)))  # keeps squares finite; cancels out
     spread = unit * ops.sqrt(ops.square(std / unit) + ops.square(ops.tensor_like(std, nodes) / unit))
-    centre = mean[..., None]
-    ratio = centre / spread
+    center = mean[..., None]
+    ratio = center / spread
     bell = math.sqrt(2 / math.pi) * ops.exp(-0.5 * ops.square(ratio))
-    size = centre * ops.erf(ratio * math.sqrt(0.5)) + spread * bell  # E|.| of a normal variable
+    size = center * ops.erf(ratio * math.sqrt(0.5)) + spread * bell  # E|.| of a normal variable
     return 2.0 * math.log(2.0) - 2.0 * ops.sum(ops.tensor_like(std, weights) * size, -1)
 
 
@@ -51,12 +51,12 @@ def _quadrature(count: int) -> tuple[list[float], list[float]]:
     k, j = np.linspace(LOWEST, HIGHEST, POINTS), np.arange(1, TERMS)[:, None]
     density: Array = k * (-((-1.0) ** j) * np.square(j) * np.exp(-2.0 * np.square(j * k))).sum(0)
     density /= density.sum()
-    centres, ratios = np.zeros(count), np.ones(count)
+    centers, ratios = np.zeros(count), np.ones(count)
     before, now, length = np.zeros(POINTS), np.ones(POINTS), 1.0
     for i in range(count):
         square = float((density * np.square(now)).sum())
-        centres[i], ratios[i], length = (density * k * np.square(now)).sum() / square, square / length, square
-        before, now = now, (k - centres[i]) * now - ratios[i] * before
+        centers[i], ratios[i], length = (density * k * np.square(now)).sum() / square, square / length, square
+        before, now = now, (k - centers[i]) * now - ratios[i] * before
     side = np.sqrt(ratios[1:])
-    nodes, vectors = np.linalg.eigh(np.diag(centres) + np.diag(side, 1) + np.diag(side, -1))
+    nodes, vectors = np.linalg.eigh(np.diag(centers) + np.diag(side, 1) + np.diag(side, -1))
     return nodes.tolist(), np.square(vectors[0]).tolist()

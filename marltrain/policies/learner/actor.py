@@ -16,7 +16,7 @@ from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.batch import Acted
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
-from marltrain.policies.normalisation import RunningStatistics, normalised_observations
+from marltrain.policies.normalization import RunningStatistics, normalized_observations
 from marltrain.policies.recurrence import carries_of, column_of
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Actor:
         if (compiled := self._compiled[row]) is not None:
             return compiled.act(obs, legal, noise, explore, self.hyper.columns)
         if self._observed is not None:
-            obs = normalised_observations(self._observed if row is None else self._observed.row(row), obs)
+            obs = normalized_observations(self._observed if row is None else self._observed.row(row), obs)
         rows = slice(None) if row is None else slice(row, row + 1)
         if self._in_numpy is not None:
             columns = self.hyper.columns

@@ -34,7 +34,7 @@ from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.goals import goal_parts
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.streams import Streams
-from marltrain.policies.normalisation import NORMALISED, normalised_batch, observe
+from marltrain.policies.normalization import NORMALIZED, normalized_batch, observe
 from marltrain.policies.recurrence import check_draws, check_recurrent, sequence_columns
 from marltrain.policies.tensor_batch import WholeBatch
 from marltrain.storage.checks import counted
@@ -65,7 +65,7 @@ class AlgorithmLearner(Learner):
         check_draws(algorithm.name, algorithm.needs())
         self.num_agents = len(seeds)
         self.needs: Needs = replace(algorithm.needs(), identity=players_of(algorithm.layout))
-        self._prioritised = algorithm.prioritised
+        self._prioritized = algorithm.prioritized
         settings = algorithm.settings
         own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(Pace) if hasattr(settings, f.name)}
         usual = algorithm.update_freq, algorithm.batch_size
@@ -157,12 +157,12 @@ class AlgorithmLearner(Learner):
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
         """See `Learner`; compiled code reads transitions where it supports them."""
         from marltrain.policies.compiled.replay_kernel import reader_of  # loads numba
-        from marltrain.policies.memory.prioritised_rollouts import PrioritisedRolloutReader
+        from marltrain.policies.memory.prioritized_rollouts import PrioritizedRolloutReader
 
         needs = self.needs
         make: Any = None
         if needs.on_policy and needs.replay is not None:
-            make = partial(PrioritisedRolloutReader, numbers=self.memory)
+            make = partial(PrioritizedRolloutReader, numbers=self.memory)
         elif not needs.on_policy and not needs.sequence:
             make = partial(reader_of, numbers=self.memory)
         reader: Reader = streams.reader(seats, needs, make)
@@ -174,9 +174,9 @@ class AlgorithmLearner(Learner):
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""
         metrics, seen, nets = MeanMetrics(self.backend), batch, self.steps.networks(self.weights.nets)
         learn = learn & (batch.weight.sum(1) > 0)
-        observed = {name: self.weights.statistics[name] for name in NORMALISED if name in self.weights.statistics}
+        observed = {name: self.weights.statistics[name] for name in NORMALIZED if name in self.weights.statistics}
         if observed:
-            batch = normalised_batch(observed, batch)
+            batch = normalized_batch(observed, batch)
         with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
             tensors = self._prepared(nets, batch)
             share = np.zeros(len(learn))
@@ -190,7 +190,7 @@ class AlgorithmLearner(Learner):
                 self.passes.over_rollout(batch, columns, learn, self.pace, batch_size, metrics)
             else:
                 self.passes.over_transitions(weighted, batch.weight, learn, share, metrics)
-        if self._prioritised and isinstance(seen, Transitions):
+        if self._prioritized and isinstance(seen, Transitions):
             seen.errors = self.steps.errors()
         self.steps.end(self.weights)
         if isinstance(seen, Rollout) and self.algorithm.row_errors is not None:
@@ -217,7 +217,7 @@ class AlgorithmLearner(Learner):
 
     def _weighted(self, weight: Array) -> dict[str, Any]:
         """Return the columns for the weights [K, B] of rows, whose sums are 1; see `importance` for `scale`."""
-        if not self._prioritised:
+        if not self._prioritized:
             return {"weight": self.backend.tensor(shares_of(weight))}
         from marltrain.policies.memory.priorities import importance  # loads numba
 

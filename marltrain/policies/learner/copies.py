@@ -8,7 +8,7 @@ from collections.abc import Callable
 from marltrain.policies.backends.base import Network
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.normalisation import LIMITS
+from marltrain.policies.normalization import LIMITS
 from marltrain.storage.checks import finite, within
 from marltrain.storage.state import State
 

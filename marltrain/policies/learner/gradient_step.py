@@ -29,7 +29,7 @@ class GradientStep:
       cost per argument.
     metrics: the names of the values that a call returns; empty before the first call.
     measures: whether the gradient noise is measured.
-    errors: [K, B], the rows' errors of the update's call; None unless a prioritised memory needs them.
+    errors: [K, B], the rows' errors of the update's call; None unless a prioritized memory needs them.
     """
 
     errors: Array | None = None
@@ -46,7 +46,7 @@ class GradientStep:
         self.measures = False
         self._numbers: Any = None
         self._extra: dict[str, Any] = {}  # those of `_numbers` that the optimizers read
-        self._scaled = algorithm.prioritised  # the importance weights of a batch have a scale
+        self._scaled = algorithm.prioritized  # the importance weights of a batch have a scale
         self._row_error = phase.row_error if self._scaled else None
         self._function = backend.function(self.compute)
 
@@ -295,7 +295,7 @@ class GradientSteps:
     def errors(self) -> Array | None:
         """Return the rows' errors [K, B] of the update's gradient pass, from the first due phase that gives any.
 
-        None if there is none, or without a prioritised memory.
+        None if there is none, or without a prioritized memory.
         """
         return next((step.errors for step in self.steps if step.errors is not None), None)
 

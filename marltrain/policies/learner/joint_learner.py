@@ -24,7 +24,7 @@ from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.memory.team_rollouts import TeamRolloutReader
-from marltrain.policies.normalisation import NORMALISED, RunningStatistics, normalised_batch, observe
+from marltrain.policies.normalization import NORMALIZED, RunningStatistics, normalized_batch, observe
 from marltrain.policies.recurrence import sequence_columns
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class JointLearner(Learner):
         asked, learn = learn, learn & np.concatenate([rows.weight.sum(1) > 0 for rows in batch.parts])
         learns = [learn[own] for own in self._own]
         rows = [
-            normalised_batch(observed, own) if (observed := _observed(part)) else own
+            normalized_batch(observed, own) if (observed := _observed(part)) else own
             for part, own in zip(self.parts, batch.parts, strict=True)
         ]
         columns = {str(i): _columns(part, own) for i, (part, own) in enumerate(zip(self.parts, rows, strict=True))}
@@ -250,8 +250,8 @@ def _columns(part: AlgorithmLearner, rows: Any) -> dict[str, Any]:
 
 
 def _observed(part: AlgorithmLearner) -> dict[str, RunningStatistics]:
-    """Return the statistics that normalise the inputs of a part's networks."""
-    return {name: part.weights.statistics[name] for name in NORMALISED if name in part.weights.statistics}
+    """Return the statistics that normalize the inputs of a part's networks."""
+    return {name: part.weights.statistics[name] for name in NORMALIZED if name in part.weights.statistics}
 
 
 def _of_the_team(algorithm: JointAlgorithm) -> dict[str, Any]:

@@ -16,20 +16,20 @@ from marltrain.policies.learner.weights import Weights
 
 
 def check_priorities(algorithm: Algorithm, strategy: Any) -> None:
-    """Raise ConfigError for a prioritised memory if nothing gives the errors of all rows.
+    """Raise ConfigError for a prioritized memory if nothing gives the errors of all rows.
 
     Also for a memory of an on-policy algorithm that replays nothing.
     """
     needs = algorithm.needs()
     if needs.on_policy and needs.replay is not None:
         _check_replay_of_rollouts(algorithm, needs)
-    if not algorithm.prioritised:
+    if not algorithm.prioritized:
         return
-    who = f"{algorithm.name}: a prioritised memory"
+    who = f"{algorithm.name}: a prioritized memory"
     if strategy is not None:
         raise ConfigError(
             f"{who} needs the errors of all rows of a batch, which {strategy} splits: leave out strategy= or "
-            "prioritised="
+            "prioritized="
         )
     if not any(phase.row_error for phase in algorithm.phases):
         raise ConfigError(
@@ -91,6 +91,6 @@ def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights
         [NaturalGradientStep(phase, phase.natural, *parts[:3]) for phase in algorithm.phases if phase.natural],
     )
     needs = algorithm.needs()
-    if backend.compiles_passes and not needs.on_policy and not needs.sequence and not algorithm.prioritised:
+    if backend.compiles_passes and not needs.on_policy and not needs.sequence and not algorithm.prioritized:
         steps.whole = GradientPass(steps.steps, weights)
     return steps

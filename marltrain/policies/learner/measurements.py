@@ -56,7 +56,7 @@ class Measurements:
             if self._algorithm.log_ratio is None and (self._memory is None or self._memory.draws_uniformly):
                 raise ConfigError(
                     f"{self._who}: the effective sample size of its draws is always that of all rows, because they are "
-                    "uniform: nothing can follow it. Give the memory priorities (mt.Prioritised) or a half_life, or "
+                    "uniform: nothing can follow it. Give the memory priorities (mt.Prioritized) or a half_life, or "
                     "take another quantity"
                 )
             self.effective = True

@@ -45,7 +45,7 @@ class MemoryNumbers:
         """
         replay = self.replay
         if replay.initial_errors:
-            return 'the memory has Prioritised(initial="error")'
+            return 'the memory has Prioritized(initial="error")'
         for name in (*replay.with_goals, *AGES):
             if getattr(replay, name) is not None:
                 return f"the memory has {name}"

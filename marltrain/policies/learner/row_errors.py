@@ -1,4 +1,4 @@
-"""Errors of transitions by the networks of K agents, without an update; see `Prioritised.initial`."""
+"""Errors of transitions by the networks of K agents, without an update; see `Prioritized.initial`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Transitions
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.normalisation import NORMALISED, normalised_batch
+from marltrain.policies.normalization import NORMALIZED, normalized_batch
 from marltrain.policies.tensor_batch import TensorBatch
 
 
@@ -32,7 +32,7 @@ class RowErrors:
         self._phase = _phase_with_errors(algorithm)
         online = weights.online
         self._nets = {**online, **{f"target_{name}": online[name] for name in weights.target}}
-        self._statistics = {name: weights.statistics[name] for name in NORMALISED if name in weights.statistics}
+        self._statistics = {name: weights.statistics[name] for name in NORMALIZED if name in weights.statistics}
         self._function = self._errors if backend.jit_compile else backend.function(self._errors)
         self._drawn: dict[tuple[int, ...], Any] = {}
 
@@ -44,7 +44,7 @@ class RowErrors:
         """Return the sizes of the errors of transitions, [K, B] float32."""
         shape, tensor = batch.weight.shape, self._backend.tensor
         if self._statistics:
-            batch = normalised_batch(self._statistics, batch)  # type: ignore[assignment]
+            batch = normalized_batch(self._statistics, batch)  # type: ignore[assignment]
         columns = {name: tensor(getattr(batch, name)) for name in batch.loss_columns}
         columns["weight"] = tensor(np.full(shape, 1 / shape[1], np.float32))
         errors: Array = self._backend.numpy(self._function({**columns, **self._zeros(shape)}, self._hyper.stacked()))
@@ -88,7 +88,7 @@ def check_initial_errors(algorithm: Algorithm, *, custom: bool) -> None:
     for why, holds in hindered.items():
         if holds:
             raise ConfigError(
-                f'{algorithm.name}: Prioritised(initial="error") computes the errors of new rows outside of updates, '
+                f'{algorithm.name}: Prioritized(initial="error") computes the errors of new rows outside of updates, '
                 f"and {why}: leave initial= out"
             )
 

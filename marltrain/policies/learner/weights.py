@@ -12,7 +12,7 @@ from marltrain.core.layout import Array
 from marltrain.core.seeds import generator
 from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Network
-from marltrain.policies.normalisation import RunningStatistics
+from marltrain.policies.normalization import RunningStatistics
 
 
 class Weights:
@@ -74,7 +74,7 @@ class Weights:
         made = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
         for name, optimizer in self.optimizers.items():
             for slot, value in optimizer.state().items():
-                made[f"optimiser/{name}/{slot}"] = self.backend.numpy(value)
+                made[f"optimizer/{name}/{slot}"] = self.backend.numpy(value)
         for name, net in nets.items():
             made.update({f"kept/{name}/{key}": array for key, array in net.kept().items()})
         return made
@@ -98,7 +98,7 @@ class Weights:
         for name, net in self.nets.items():
             arrays.update({f"net/{name}/{key}": value for key, value in net.arrays(row).items()})
         for name, optimizer in self.optimizers.items():
-            arrays.update({f"optimiser/{name}/{key}": value for key, value in optimizer.arrays(row).items()})
+            arrays.update({f"optimizer/{name}/{key}": value for key, value in optimizer.arrays(row).items()})
         for name, statistics in self.statistics.items():
             arrays.update({f"statistics/{name}/{key}": value for key, value in statistics.arrays(row).items()})
         return arrays
@@ -108,7 +108,7 @@ class Weights:
         groups = _grouped(arrays)
         held: dict[str, Mapping[str, Any]] = {
             "net": self.nets,
-            "optimiser": self.optimizers,
+            "optimizer": self.optimizers,
             "statistics": self.statistics,
         }
         expected = {f"{kind}/{name}" for kind, parts in held.items() for name in parts}
@@ -117,7 +117,7 @@ class Weights:
         for name, net in self.nets.items():
             net.load(row, groups[f"net/{name}"])
         for name, optimizer in self.optimizers.items():
-            optimizer.load(row, groups[f"optimiser/{name}"])
+            optimizer.load(row, groups[f"optimizer/{name}"])
         for name, statistics in self.statistics.items():
             statistics.load(row, groups[f"statistics/{name}"])
 

@@ -48,7 +48,7 @@ class _Part:
 
 @checked_arguments
 @dataclass(frozen=True)
-class Prioritised(_Part):
+class Prioritized(_Part):
     """Draw rows in proportion to their priorities (Schaul et al. 2016, arXiv:1511.05952, "proportional").
 
     The priority p of a row is the size of its last error + epsilon. A row is drawn with probability
@@ -71,7 +71,7 @@ class Prioritised(_Part):
 
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""
-        validate(self, "Prioritised")
+        validate(self, "Prioritized")
 
     @property
     def by_errors(self) -> bool:
@@ -136,7 +136,7 @@ class Replay(_Part):
 
     capacity: env steps that stay readable.  n_step: rewards of a player summed before bootstrapping.  For both, None
     means the agent's own value; it is 50,000 and 1 for agents with external learning code.
-    prioritised: priorities of the rows; None: uniform draws.
+    prioritized: priorities of the rows; None: uniform draws.
     hindsight: other goals for a share of the transitions; None: their own goals.
     triplets: two more rows of the episode for each transition; None: none, or the agent's own.
     window: the newest env steps from which rows are drawn: a share of `capacity` (up to 1), a number of env steps
@@ -157,7 +157,7 @@ class Replay(_Part):
                                    high=MOST_STEPS)  # fmt: skip
     n_step: int | None = setting(None, doc="rewards summed before bootstrapping; None: the agent's own", low=1,
                                  high=LONGEST)  # fmt: skip
-    prioritised: Prioritised | None = setting(None, doc="priorities of the rows; None: uniform draws")
+    prioritized: Prioritized | None = setting(None, doc="priorities of the rows; None: uniform draws")
     hindsight: Hindsight | None = setting(None, doc="other goals; None: the transitions' own goals")
     triplets: Triplets | None = setting(None, doc="two more rows of the episode, as goals; None: none, or the agent's")
     window: float | Schedule | Callable[..., Any] | None = setting(
@@ -175,10 +175,10 @@ class Replay(_Part):
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""
         validate(self, "Replay")
-        if self.effective_share is not None and self.prioritised is None and self.half_life is None:
+        if self.effective_share is not None and self.prioritized is None and self.half_life is None:
             raise ConfigError(
                 f"Replay: effective_share={shown(self.effective_share)} drops nothing, because draws are uniform and "
-                "all rows are effective: give prioritised= or half_life=, or a window="
+                "all rows are effective: give prioritized= or half_life=, or a window="
             )
         if self.effective_share is None and self.effective_low != 0.1:
             raise ConfigError(
@@ -204,12 +204,12 @@ class Replay(_Part):
     @property
     def uniform(self) -> bool:
         """Whether all rows in the ring are drawn with equal probability."""
-        return self.prioritised is None and not self.ages
+        return self.prioritized is None and not self.ages
 
     @property
     def initial_errors(self) -> bool:
         """Whether the first priority of a row is made from its own error."""
-        return self.prioritised is not None and self.prioritised.by_errors
+        return self.prioritized is not None and self.prioritized.by_errors
 
     @property
     def with_goals(self) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ class Replay(_Part):
 
 AGES = ("window", "effective_share", "half_life", "clear_every")
 """Settings of `Replay` by which the age of a row decides about its draws."""
-PARTS: dict[str, type[Any]] = {"prioritised": Prioritised, "hindsight": Hindsight, "triplets": Triplets}
+PARTS: dict[str, type[Any]] = {"prioritized": Prioritized, "hindsight": Hindsight, "triplets": Triplets}
 """Settings of `Replay` that hold a part."""
 
 
@@ -290,7 +290,7 @@ def chosen_memory(memory: Any, allowed: tuple[type[Any], ...], who: str) -> Any:
     memory = allowed[0]() if memory is None else memory
     if isinstance(memory, Replay) and memory.initial_errors:
         raise ConfigError(
-            f'{who}: Prioritised(initial="error") computes the errors of new rows outside of updates, which only '
+            f'{who}: Prioritized(initial="error") computes the errors of new rows outside of updates, which only '
             "marltrain's own algorithms can: leave initial= out"
         )
     if isinstance(memory, allowed):

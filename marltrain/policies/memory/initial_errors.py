@@ -1,4 +1,4 @@
-"""First priorities of rows by their own errors, see `Prioritised.initial`: which rows get one, and when.
+"""First priorities of rows by their own errors, see `Prioritized.initial`: which rows get one, and when.
 
 A row gets its first priority when its outcome is known, that is, when its transition of up to n steps can have no more
 steps: after n decisions of the player, at an end, before a decision made while the seat did not learn, and before a row

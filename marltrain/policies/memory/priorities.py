@@ -22,7 +22,7 @@ from marltrain.policies.compiled.priority_programs import (
 )
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.choice import Chosen, UniformChoice
-from marltrain.policies.memory.config import Prioritised
+from marltrain.policies.memory.config import Prioritized
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.windows import Windows
 from marltrain.storage.checks import finite, within
@@ -34,12 +34,12 @@ DOUBLINGS = 16
 """Half-lives after which all leaves are computed anew, relative to a later batch step."""
 
 
-class PrioritisedChoice(UniformChoice):
-    """Choice of rows in proportion to priority ** alpha, see `Prioritised`, and by age, see `Replay`.
+class PrioritizedChoice(UniformChoice):
+    """Choice of rows in proportion to priority ** alpha, see `Prioritized`, and by age, see `Replay`.
 
     Priorities belong to rows: a row that overwrites another gets the initial priority once it is closed. On-policy
     (`Needs.on_policy`) there is no initial priority, and a row can be drawn once its errors are known; off-policy with
-    `Prioritised(initial="error")`, too, where `admit` gives the first error. The trees follow the ring when rows are
+    `Prioritized(initial="error")`, too, where `admit` gives the first error. The trees follow the ring when rows are
     counted, drawn or saved, not when they are written.
 
     weighted: whether rows have priorities and importance weights, or are drawn by age alone.
@@ -50,11 +50,11 @@ class PrioritisedChoice(UniformChoice):
         super().__init__(ring, seats)
         replay = needs.replay
         if replay is None:
-            raise TypeError("PrioritisedChoice needs Needs(replay=...)")
+            raise TypeError("PrioritizedChoice needs Needs(replay=...)")
         self.numbers = MemoryNumbers(replay, "memory", len(seats)) if numbers is None else numbers
-        own = replay.prioritised
+        own = replay.prioritized
         agents, self.weighted = len(seats), own is not None
-        own = Prioritised() if own is None else own
+        own = Prioritized() if own is None else own
         self.replay, self.largest = replay, np.ones(agents)
         self._alpha, self._beta, self._decay = np.zeros(agents), np.zeros(agents), np.zeros(agents)
         self._first, self._reference = np.zeros(agents, np.int64), np.zeros(agents, np.int64)
@@ -297,7 +297,7 @@ def importance(weight: Array) -> tuple[Array, Array]:
 
 
 def tree_size(cells: int) -> int:
-    """Return the bytes of the tree over the cells of one player; see `PrioritisedChoice.nbytes`."""
+    """Return the bytes of the tree over the cells of one player; see `PrioritizedChoice.nbytes`."""
     leaves, _, sums = _levels(cells)
     return 8 * leaves + 8 * sums + 16  # priority and leaf, sums, total and held
 

@@ -363,6 +363,6 @@ def choice_of(ring: Ring, seats: Sequence[Array], needs: Needs, numbers: MemoryN
     """Return the choice of first rows that `needs` asks for."""
     if needs.replay is None or needs.replay.uniform:
         return UniformChoice(ring, seats)
-    from marltrain.policies.memory.priorities import PrioritisedChoice  # loads numba
+    from marltrain.policies.memory.priorities import PrioritizedChoice  # loads numba
 
-    return PrioritisedChoice(ring, seats, needs, numbers)
+    return PrioritizedChoice(ring, seats, needs, numbers)

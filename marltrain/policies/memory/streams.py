@@ -36,7 +36,7 @@ class Storage:
     rows: minimum number of batch steps that stay readable.  columns: extras stored with each decision.
     states: kinds of the global states that the group's learners read, see `StateNeed`.
     joint_actions: whether a learner of the group reads the actions of all players; all groups are then recorded.
-    trees: number of trees over the rows of a player, see `PrioritisedChoice`: one for each agent and player that it
+    trees: number of trees over the rows of a player, see `PrioritizedChoice`: one for each agent and player that it
         reads.
     """
 

@@ -45,10 +45,10 @@ def compare(
     runs: folders of runs, or {group: folders}; a folder that is no run is replaced by the runs in it. In a list, runs
         form groups by algorithm, and by the settings that differ.
     metric: column of the runs' tables of tests.
-    score: of a run: "last", the value of its last test; "best", the largest value, which favours noisy runs; "mean",
+    score: of a run: "last", the value of its last test; "best", the largest value, which favors noisy runs; "mean",
         the mean of all tests.
     ranges: (low, high), or {environment: (low, high)}: scores become (score - low) / (high - low). Without it they are
-        not normalised; several environments need it.
+        not normalized; several environments need it.
     resamples: of the bootstrap.  out: the report, one HTML file with its pictures in it; None: no report.
 
     Raises ConfigError for groups on different environments, runs of different metrics, fewer than 3 seeds, equal seeds
@@ -69,7 +69,7 @@ def compare(
     measured = {run.measure: run.measured for group in groups.values() for held in group.values() for run in held}
     compared = Comparison(
         {name: {task: [run.folder for run in held] for task, held in group.items()} for name, group in groups.items()},
-        scores, _table(groups, scores, resamples, normalised=ranges is not None), _pairs(scores, resamples),
+        scores, _table(groups, scores, resamples, normalized=ranges is not None), _pairs(scores, resamples),
         _profiles(scores, resamples), _curves(groups, scales, resamples), "; ".join(measured.values()), score,
         ranges is not None,
     )  # fmt: skip
@@ -124,7 +124,7 @@ def _scaled(values: Any, scale: Range) -> Any:
     return (values - low) / (high - low)
 
 
-def _table(groups: Grouped, scores: Mapping[str, Array], resamples: int, *, normalised: bool) -> pd.DataFrame:
+def _table(groups: Grouped, scores: Mapping[str, Array], resamples: int, *, normalized: bool) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
@@ -138,7 +138,7 @@ def _table(groups: Grouped, scores: Mapping[str, Array], resamples: int, *, norm
                 "group": name, "environment": task, "runs": len(runs),
                 "env_steps": int(np.median([run.steps[-1] for run in runs])), "iqm": iqm, "low": low, "high": high,
                 "median": float(np.median(means if task == ALL else part)), "mean": float(means.mean()),
-                **({"optimality_gap": float(1 - np.minimum(part, 1).mean())} if normalised else {}),
+                **({"optimality_gap": float(1 - np.minimum(part, 1).mean())} if normalized else {}),
             })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -81,9 +81,9 @@ def write_report(compared: Comparison, path: str | Path) -> Path:
 
 def subject(compared: Comparison) -> str:
     """Return what is compared, in one line."""
-    normalised = ", normalised by the given ranges" if compared.normalised else ""
+    normalized = ", normalized by the given ranges" if compared.normalized else ""
     tasks = list(next(iter(compared.groups.values())))
-    score = f"{compared.metric} in {OF_SCORE[compared.score]}{normalised}"
+    score = f"{compared.metric} in {OF_SCORE[compared.score]}{normalized}"
     return f"Environment{'s' if len(tasks) > 1 else ''}: {', '.join(tasks)}. Score of a run: {score}."
 
 
@@ -105,7 +105,7 @@ def _near(folder: Path) -> str:
 def scores_table(compared: Comparison) -> Table:
     """Return the table of scores."""
     header = ("group", "environment", "runs", "env steps", "IQM", "95 % interval", "median", "mean")
-    gap = ("optimality gap",) if compared.normalised else ()
+    gap = ("optimality gap",) if compared.normalized else ()
     rows = [
         (row["group"], row["environment"], str(row["runs"]), f"{row['env_steps']:,}", number(row["iqm"]),
          interval(row["low"], row["high"]), number(row["median"]), number(row["mean"]),
@@ -142,7 +142,7 @@ def draw_intervals(compared: Comparison) -> Figure:
     ax = figure.subplots()
     values, names = whole[["iqm", "low", "high"]].to_numpy(float), list(whole["group"])
     _rows(ax, names, values, [_look(i)[0] for i in range(len(names))])
-    ax.set_xlabel(f"interquartile mean of scores{' (normalised)' if compared.normalised else ''}", color=INK)
+    ax.set_xlabel(f"interquartile mean of scores{' (normalized)' if compared.normalized else ''}", color=INK)
     return figure
 
 
@@ -170,7 +170,7 @@ def draw_profiles(compared: Comparison) -> Figure:
         color, line = _look(i)
         draw_curve(ax, curve, names[str(name)], color, line=line)
     style(ax, counts=False)
-    ax.set_xlabel(f"score{' (normalised)' if compared.normalised else ''}", color=INK)
+    ax.set_xlabel(f"score{' (normalized)' if compared.normalized else ''}", color=INK)
     ax.set_ylabel("share of runs that score more", color=INK)
     add_legend(ax)
     return figure
@@ -187,7 +187,7 @@ def draw_curves(compared: Comparison) -> Figure:
         color, line = _look(i)
         draw_curve(ax, curve, names[str(name)], color, line=line)
     style(ax)
-    name_axes(ax, "env steps", f"IQM of {'scores (normalised)' if compared.normalised else compared.metric}")
+    name_axes(ax, "env steps", f"IQM of {'scores (normalized)' if compared.normalized else compared.metric}")
     add_legend(ax)
     return figure
 
@@ -205,5 +205,5 @@ def _rows(ax: Axes, names: Sequence[str], values: np.ndarray, colors: Sequence[s
 
 
 def _look(i: int) -> tuple[str, str]:
-    """Return the colour and the line style of group i."""
+    """Return the color and the line style of group i."""
     return COLORS[i % len(COLORS)], LINES[i // len(COLORS) % len(LINES)]

@@ -25,7 +25,7 @@ class Comparison:
       `difference` of their interquartile means, with intervals (`..._low`, `..._high`) and a `verdict` about `first`.
     profiles: `group`, `threshold`, `share` of the scores above it, `low`, `high`.
     curves: `group`, `env_steps`, `iqm` over runs and environments, `low`, `high`.
-    metric: what the scores are of.  score: "last", "best" or "mean".  normalised: whether ranges were given.
+    metric: what the scores are of.  score: "last", "best" or "mean".  normalized: whether ranges were given.
     """
 
     groups: dict[str, dict[str, list[Path]]]
@@ -36,7 +36,7 @@ class Comparison:
     curves: pd.DataFrame
     metric: str
     score: str
-    normalised: bool
+    normalized: bool
 
     def __repr__(self) -> str:
         """Return the groups and the numbers of their runs in one line."""

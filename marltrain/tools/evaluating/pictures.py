@@ -43,7 +43,7 @@ PANEL = (3.0, 2.0)
 CELL = (0.75, 0.5)
 """Inches of an entry of the matrix: width, height."""
 NAMES, SIDES = 2.2, 2.4
-"""Inches: widest names of the matrix, and width of the colour bar and of its texts."""
+"""Inches: widest names of the matrix, and width of the color bar and of its texts."""
 MATCH = ("agent", "against")
 
 
@@ -175,7 +175,7 @@ def _add_titles(ax: Axes, row: Any, keys: Sequence[str]) -> None:
 
 
 def _lines(ax: Axes, rows: pd.DataFrame, axis: str, within: Sequence[str], names: Mapping[str, str]) -> None:
-    """Draw a line for each combination of values of the columns `within`, in the colour of its place among all."""
+    """Draw a line for each combination of values of the columns `within`, in the color of its place among all."""
     for _, own in rows.groupby(list(within), sort=False) if within else [((), rows)]:
         own = own.sort_values(axis)
         told = _told(own.iloc[0], within)

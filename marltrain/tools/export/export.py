@@ -42,7 +42,7 @@ def export(
 ) -> Checked:
     """Write the policy of a learning agent to a file, and compare it with the agent; return the differences.
 
-    The file holds everything that an act needs: encoding and normalisation of observations, the networks, the mask of
+    The file holds everything that an act needs: encoding and normalization of observations, the networks, the mask of
     legal actions, the state of recurrent networks (as inputs and outputs), and the scale of actions. Agents of either
     framework go into every format, but for networks that are a model of your own.
 

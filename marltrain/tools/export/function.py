@@ -1,7 +1,7 @@
 """The policy of an agent as a function of arrays, written with `ops`: what an exported file computes.
 
 Its inputs have the environment's units, and one row B for each observation. The function encodes observations and
-normalises them, lets the agent's algorithm act, and scales actions, so that a file needs nothing beside it.
+normalizes them, lets the agent's algorithm act, and scales actions, so that a file needs nothing beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from marltrain.policies.batch import Column
 from marltrain.policies.distributions import Continuous, Sampling
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.networks import Plan
-from marltrain.policies.normalisation import CLIP, RunningStatistics
+from marltrain.policies.normalization import CLIP, RunningStatistics
 from marltrain.policies.recurrence import carries_of
 
 ACTION, LEGAL, PLAYER, CARRY, UNIFORM = "action", "legal", "player", "carry", "uniform"
@@ -183,11 +183,11 @@ class PolicyFunction:
         first = arrays[VECTOR] if vectors else ops.flag(ops.flatten(next(iter(images.values()))))
         zero = ops.zeros_like(first[..., :1])
         if self._statistics is not None:
-            arrays[VECTOR] = self._normalised(ops, arrays[VECTOR], self._statistics)
+            arrays[VECTOR] = self._normalized(ops, arrays[VECTOR], self._statistics)
         return (next(iter(arrays.values())) if len(arrays) == 1 else arrays), zero
 
-    def _normalised(self, ops: Any, vector: Any, statistics: RunningStatistics) -> Any:
-        """Return normalised observations; the mean, a float64, is subtracted in two parts to keep its digits."""
+    def _normalized(self, ops: Any, vector: Any, statistics: RunningStatistics) -> Any:
+        """Return normalized observations; the mean, a float64, is subtracted in two parts to keep its digits."""
         mean, deviation = statistics.mean[0], statistics.deviation[0]
         coarse = mean.astype(np.float32)
         rest = (mean - coarse).astype(np.float32)
@@ -217,11 +217,11 @@ class PolicyFunction:
         """Return actions in the units of the environment, [1, B] or flat, [1, B, A]."""
         if isinstance(self.space, spaces.Box):
             box = Continuous(self.space)
-            centre, reach, low, high = (
+            center, reach, low, high = (
                 ops.tensor_like(action, x.astype(np.float32).tolist())
-                for x in (box.centre, box.reach, box.low, box.high)
+                for x in (box.center, box.reach, box.low, box.high)
             )
-            return ops.minimum(ops.maximum(centre + reach * action, low), high)
+            return ops.minimum(ops.maximum(center + reach * action, low), high)
         start = np.asarray(self.space.start).reshape(-1) if action_shape(self.space) else self.space.start  # type: ignore[attr-defined]
         return action + ops.tensor_like(action, start.tolist()) if np.any(start) else action
 

@@ -23,7 +23,7 @@ from marltrain.trainer.saving.resume import described_agent
 
 OF_ALL = ("share", "identify", "teams", "backend")
 """Arguments of `make_agents` that apply to all agents; others are settings of an entry."""
-COPIED = ("net/", "statistics/", "team/", "optimiser/")
+COPIED = ("net/", "statistics/", "team/", "optimizer/")
 """Beginnings of the names of arrays of an agent that its copies take over."""
 MakeAgents = Callable[[int, Mapping[str, Any]], list[Agent]]
 """(seed, settings) -> agents, one for each player, with some settings changed."""
@@ -144,7 +144,7 @@ def _copy_of(agent: Agent, seed: int, changes: Mapping[str, Any]) -> Agent:
 def _with_weights(made: LearningAgent, agent: LearningAgent, *, moments: bool) -> LearningAgent:
     """Load another agent's weights, running statistics and, with `moments`, the state of its optimizers."""
     own, theirs = made.learner_.export(made.row), agent.learner_.export(agent.row)
-    kept = tuple(name for name in COPIED if moments or name != "optimiser/")
+    kept = tuple(name for name in COPIED if moments or name != "optimizer/")
     arrays = {name: array for name, array in theirs.arrays.items() if name.startswith(kept)}
     made.learner_.load(made.row, AgentState(own.info, {**own.arrays, **arrays}))
     return made

@@ -102,7 +102,7 @@ class FindResult:
         """Draw scores over candidates, their rate of change if values are numbers, and the learning curves.
 
         by: "metric", "loss" or the name of a loss; None: what the candidates are ranked by.
-        smooth: number of neighbouring candidates (tests, in the curves) that a mean covers.
+        smooth: number of neighboring candidates (tests, in the curves) that a mean covers.
         skip_start, skip_end: number of candidates left out at either end.  limits: of the axis of scores.
         Returns the path of the image, .png, .svg or .pdf. Raises ConfigError for a wrong argument.
         """

@@ -100,7 +100,7 @@ def draw_result(
 
 
 def moving_mean(values: Array, width: int) -> Array:
-    """Return means of `values` [n] and their neighbours, `width` values at most, fewer at the ends; [n]."""
+    """Return means of `values` [n] and their neighbors, `width` values at most, fewer at the ends; [n]."""
     before = (width - 1) // 2
     windows = [values[max(0, i - before) : i - before + width] for i in range(len(values))]
     return np.array([window.mean() for window in windows])

@@ -33,7 +33,7 @@ class MLflowLogger(RunLogger):
     every: seconds between two points of training.  files: send tables, picture and best agents at the end.
 
     Metrics have the tags of TensorBoard, at the step of their env step; a character that MLflow does not allow in a
-    name is written as "_". The settings of config.json are parameters. Files are artefacts, the best agents in `best/`.
+    name is written as "_". The settings of config.json are parameters. Files are artifacts, the best agents in `best/`.
     A resumed run continues under its id; points that MLflow holds already are not sent again.
     Raises ConfigError for a wrong argument, or if mlflow is not installed.
     """
@@ -112,7 +112,7 @@ class MLflowLogger(RunLogger):
         return place > self._held.get(name, (-1, 0))
 
     def send_files(self, files: list[Path], best: Path | None) -> None:
-        """Log the files as artefacts."""
+        """Log the files as artifacts."""
         for file in files:
             self._client.log_artifact(self.run_id, str(file))
         if best is not None:

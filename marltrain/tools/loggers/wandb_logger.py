@@ -34,7 +34,7 @@ class WandbLogger(RunLogger):
     every: seconds between two points of training.  files: send tables, picture and best agents at the end.
 
     Scalars have the tags of TensorBoard, over the axis `env_steps`. The table of tests is `tests`, the picture
-    `metrics`; all tables are the artefact "<name>-tables", the best agents "<name>-best". A resumed run continues under
+    `metrics`; all tables are the artifact "<name>-tables", the best agents "<name>-best". A resumed run continues under
     its id; points from a minute before its checkpoint to its interruption are sent twice, since W&B may have lost them.
     Raises ConfigError for a wrong argument, or if wandb is not installed.
     """
@@ -114,7 +114,7 @@ class WandbLogger(RunLogger):
             self._recent.append((now, numbers, counted("env steps", steps)))
 
     def send_files(self, files: list[Path], best: Path | None) -> None:
-        """Log the table of tests and the picture, and the artefacts."""
+        """Log the table of tests and the picture, and the artifacts."""
         import pandas as pd
 
         name = self._run.name or self._run.id

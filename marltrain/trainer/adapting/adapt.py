@@ -74,7 +74,7 @@ class Adapt(CriterionCallback):
     """Moves a number of agents between two bounds, driven by a quantity q that the run measures.
 
     name: the number: a hyperparameter of the agents, such as "batch_size", "learning_rate", "epsilon", "tau", "gamma"
-    or "clip", or a number of their memory, such as "alpha" or "beta" of `Prioritised`. The agents start with their own
+    or "clip", or a number of their memory, such as "alpha" or "beta" of `Prioritized`. The agents start with their own
     value, which must lie between the bounds.
     by: the quantity.
       "gradient_noise": the gradient noise scale (McCandlish et al. 2018, arXiv:1812.06162) divided by the batch size;

@@ -136,7 +136,7 @@ class DriverRating:
             rewards = bytes(cloudpickle.dumps(team_rewards))
         except Exception as error:
             raise ConfigError(
-                f'team_reward cannot be sent to Ray actors, which compute the errors of new rows (Prioritised(initial="'
+                f'team_reward cannot be sent to Ray actors, which compute the errors of new rows (Prioritized(initial="'
                 f'error") with sync=False): {error}'
             ) from error
         return RatingTask(

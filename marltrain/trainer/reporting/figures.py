@@ -1,4 +1,4 @@
-"""Figures without a window: size, style, colours, curves, files."""
+"""Figures without a window: size, style, colors, curves, files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6a55", "#333333")
-"""Colours of Okabe and Ito, which colour-blind readers can distinguish, darkest first."""
+"""Colors of Okabe and Ito, which color-blind readers can distinguish, darkest first."""
 INK, GRID = "#333333", "#e4e4e4"
 LINES = ("-", "--", ":", "-.")
-"""Line styles, which distinguish curves if there are more curves than colours."""
+"""Line styles, which distinguish curves if there are more curves than colors."""
 TITLE, LONGEST_TITLE, TITLE_MARGIN = 11.0, 80, 1.3
 """Size of a title in points, its maximum number of letters, and inches of the picture's width beside it."""
 NAME = 10.0

@@ -63,7 +63,7 @@ def add_legends(panels: Sequence[Axes]) -> None:
 def add_legend(ax: Axes) -> None:
     """Add the legend below the axes, which keep their size: the picture grows. To be called when all else is drawn.
 
-    If it has too many entries, it shows the first ones and the number of the others. Labelled lines that lie on each
+    If it has too many entries, it shows the first ones and the number of the others. Labeled lines that lie on each
     other get dashes that take turns, and their entries say so.
     """
     add_legends([ax])
@@ -122,7 +122,7 @@ def _grow(ax: Axes, entries: int, columns: int) -> None:
 
 
 def show_coincident(ax: Axes) -> None:
-    """Let the labelled lines of axes that lie on each other be seen: dashes take turns, later marks are smaller.
+    """Let the labeled lines of axes that lie on each other be seen: dashes take turns, later marks are smaller.
 
     The label of every line but the first says on which one it lies.
     """
@@ -142,7 +142,7 @@ def show_coincident(ax: Axes) -> None:
 
 
 def _lying(ax: Axes) -> list[list[Line2D]]:
-    """Return the groups of labelled lines of axes that lie on each other."""
+    """Return the groups of labeled lines of axes that lie on each other."""
     lines = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
     if len(lines) < 2:
         return []

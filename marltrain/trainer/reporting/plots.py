@@ -45,7 +45,7 @@ Tables = Mapping[Path, "pd.DataFrame"]
 
 
 class _Line(NamedTuple):
-    """A line of the picture: its name, the curves of its runs, its colour and style."""
+    """A line of the picture: its name, the curves of its runs, its color and style."""
 
     name: str
     curves: Sequence[Curve]
@@ -85,7 +85,7 @@ def plot_runs(
     if not run_dirs:
         raise ConfigError("there are no runs to plot: name at least one run's folder")
     folders = [path_of(path, "run_dirs", ConfigError) for path in run_dirs]
-    common, groups = _groups(folders) if labels is None else ("", _labelled(folders, labels))
+    common, groups = _groups(folders) if labels is None else ("", _labeled(folders, labels))
     tables = {run: read_tests(run, NUMBERS) for runs in groups.values() for run in runs}
     by_side = metric is None and all(map(is_zero_sum, tables.values()))
     if by_side:
@@ -116,7 +116,7 @@ def _groups(folders: Sequence[Path]) -> tuple[str, dict[str, Sequence[Path]]]:
     return common, {name: kind.runs for name, kind in zip(names, kinds_, strict=True)}
 
 
-def _labelled(folders: Sequence[Path], labels: Sequence[str]) -> dict[str, Sequence[Path]]:
+def _labeled(folders: Sequence[Path], labels: Sequence[str]) -> dict[str, Sequence[Path]]:
     """Return the runs of each name; raises ConfigError for another number of names, and for mixed environments."""
     if isinstance(labels, str) or len(labels) != len(folders):
         raise ConfigError(f"labels: give one name for each of the {len(folders)} entries of run_dirs, got "
@@ -160,7 +160,7 @@ def _lines(groups: Groups, tables: Tables, column: str, smooth: int, metric: str
 def _sides(groups: Groups, tables: Tables, column: str, smooth: int) -> list[_Line]:
     """Return a line for each side of each group of runs: the mean return of its players in tests.
 
-    Sides of one group have one colour, or each its own if there is one group.
+    Sides of one group have one color, or each its own if there is one group.
     """
     lines: list[_Line] = []
     for i, (name, runs) in enumerate(groups.items()):

@@ -69,7 +69,7 @@ def draw_run(
 
 
 def _looks(tests: pd.DataFrame) -> Callable[[str], dict[str, Any]]:
-    """Return a function from the name of a player or agent ("anna+ben") to its colour and line style in all panels."""
+    """Return a function from the name of a player or agent ("anna+ben") to its color and line style in all panels."""
     players = players_of(tests)
 
     def look(name: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
 
 
 def _losses(ax: Axes, tests: pd.DataFrame) -> None:
-    """Draw the losses of each agent, in the colour of its first player."""
+    """Draw the losses of each agent, in the color of its first player."""
     look = _looks(tests)
     agents = [name.removesuffix(LOSS) for name in tests.columns if name.endswith(LOSS) and tests[name].notna().any()]
     names = [name if len(name) <= LONGEST_NAME or "+" not in name else _first(name) for name in agents]

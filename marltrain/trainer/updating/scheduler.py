@@ -93,7 +93,7 @@ class UpdateScheduler:
         self._reader: Reader | None = None
         self._steps_since_update = 0  # env steps
         self._credit = 0.0  # fraction of an update, carried over from the last one
-        self._practised = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
+        self._practiced = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
         self.updates = self.times_due = 0
         self.lag: int | None = None
         self._behind = False  # whether agents act with older weights than the learner's
@@ -128,14 +128,14 @@ class UpdateScheduler:
         for mine, agent in enumerate(self.seated.agents):
             for scheduler, k in before:
                 if scheduler.seated.agents[k] is agent:
-                    self._practised[mine] = scheduler._practised[k]
+                    self._practiced[mine] = scheduler._practiced[k]
 
     def state(self) -> State:
         """Return the counts and the state of the reader."""
         reader = State() if self._reader is None else self._reader.state()
         made = State.joined(reader=reader)
         made.info |= {"gathered": self._steps_since_update, "credit": self._credit, "updates": self.updates}
-        made.info["behind"], made.info["lag"], made.arrays["practised"] = self._behind, self.lag, self._practised
+        made.info["behind"], made.info["lag"], made.arrays["practiced"] = self._behind, self.lag, self._practiced
         return made
 
     def restore(self, state: State, *, memory: bool) -> None:
@@ -149,8 +149,8 @@ class UpdateScheduler:
             raise SaveError(f"{state.place('credit')} must be a fraction of an update, below 1, got {self._credit}")
         self._behind = state.value("behind", bool)
         self.lag = None if state.info.get("lag") is None else state.count("lag")
-        practised = state.array("practised", np.int64, self._practised.shape)
-        self._practised[...] = within(state.place("practised"), practised, 0, MOST_COUNTED)
+        practiced = state.array("practiced", np.int64, self._practiced.shape)
+        self._practiced[...] = within(state.place("practiced"), practiced, 0, MOST_COUNTED)
         if self._reader is not None and memory:
             self._reader.restore(state.part("reader"))
 
@@ -159,7 +159,7 @@ class UpdateScheduler:
         if self._reader is not None:
             for agent, seat in self._silent:
                 self._reader.drop(agent, seat)
-        self._practised += self.num_envs * steps * (self.learn | self.shared)
+        self._practiced += self.num_envs * steps * (self.learn | self.shared)
         self._steps_since_update += self.num_envs * steps
 
     @property
@@ -261,7 +261,7 @@ class UpdateScheduler:
 
     def _started(self, steps: int = 0) -> Array:
         """Return the agents that learn and will have passed `learning_starts` in `steps` batch steps, [K] bool."""
-        started: Array = self.learn & (self._practised + self.num_envs * steps >= self.pace.learning_starts)
+        started: Array = self.learn & (self._practiced + self.num_envs * steps >= self.pace.learning_starts)
         return started
 
 

@@ -16,7 +16,7 @@ def test_curves_are_interpolated_in_their_common_range():
     assert scores.tolist() == [[1.0, 1.5, 2.0], [0.0, 10.0, 15.0]]
 
 
-def test_every_algorithm_has_its_own_colour():
+def test_every_algorithm_has_its_own_color():
     assert len(set(pictures.COLOR_OF.values())) == len(pictures.ALGORITHMS)
 
 

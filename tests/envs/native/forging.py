@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.envs.native.batch import GameBatch
-from marltrain.envs.native.catalogue import GAMES
+from marltrain.envs.native.catalog import GAMES
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
 from tests.tiers import LONG
@@ -25,7 +25,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "marltrain/foraging_v3",
         {"players": 3, "field_size": (7, 5), "max_num_food": 4, "sight": 2, "grid_observation": True},
     ),
-    "neighbours": (
+    "neighbors": (
         "marltrain/simple_tag_v3",
         {"num_adversaries": 0, "num_good": 2, "num_agent_neighbors": 2, "num_landmark_neighbors": 1},
     ),

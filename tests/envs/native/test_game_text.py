@@ -6,7 +6,7 @@ import pytest
 
 from marltrain.core.errors import ConfigError
 from marltrain.envs.native import aec_env, gymnasium_env, parallel_env
-from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.envs.native.catalog import GAMES, find
 from marltrain.envs.native.objects import native_object
 
 WITH_TEXT = [name for name in GAMES if find(name).has_text()]

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
 from marltrain.envs.native import parallel_env
-from marltrain.envs.native.catalogue import find
+from marltrain.envs.native.catalog import find
 from marltrain.envs.native.vector import NativeVectorEnv
 from tests.envs.driving import act, column
 

@@ -10,7 +10,7 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 from marltrain.core.errors import ConfigError, EnvError
 from marltrain.envs import check_env
 from marltrain.envs.native import aec_env, gymnasium_env, parallel_env
-from marltrain.envs.native.catalogue import GAMES, find
+from marltrain.envs.native.catalog import GAMES, find
 
 BY_API = {api: [name for name in GAMES if find(name).api == api] for api in ("parallel", "turns", "gymnasium")}
 

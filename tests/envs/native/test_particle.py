@@ -17,7 +17,7 @@ def world(env):
 
 
 # Every number of players or things, and continuous actions, is a program that is compiled for some 4 s. The short tier
-# holds each game in its own sizes, one in another (`neighbours`) and one with continuous actions that move and speak.
+# holds each game in its own sizes, one in another (`neighbors`) and one with continuous actions that move and speak.
 
 TWO = {"N": 2, "num_agent_neighbors": 3, "num_landmark_neighbors": 4}
 FIVE = {"N": 5, "local_ratio": 1.0, "num_agent_neighbors": 2, "num_landmark_neighbors": 3}
@@ -123,7 +123,7 @@ def test_continuous_actions(game):
     short_and_long_episodes(game, continuous=True)
 
 
-SIZES = [("simple_reference_v3", {"local_ratio": 0.1}), ("simple_tag_v3", CASES["neighbours"][1])]
+SIZES = [("simple_reference_v3", {"local_ratio": 0.1}), ("simple_tag_v3", CASES["neighbors"][1])]
 MORE_SIZES = [
     ("simple_adversary_v3", {"N": 4, "num_agent_neighbors": 2, "num_landmark_neighbors": 6}),
     ("simple_world_comm_v3", {"num_good": 3, "num_adversaries": 0, "num_obstacles": 0, "num_forests": 0}),

@@ -5,7 +5,7 @@ import pytest
 
 from marltrain.core.errors import ConfigError, EnvError
 from marltrain.envs import DummyVectorEnv, make_vector, resolve
-from marltrain.envs.native.catalogue import GAMES
+from marltrain.envs.native.catalog import GAMES
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
 from tests.envs.driving import act, column, random_run, same, snapshot

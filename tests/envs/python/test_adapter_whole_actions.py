@@ -11,7 +11,7 @@ from tests.envs.driving import act, rewards
 from tests.gymnasium_toys import Whole
 
 BINARY, LEVERS = spaces.MultiBinary((2, 2)), spaces.Box(np.array([-2, 3]), np.array([1, 4]), dtype=np.int32)
-COLOURS = spaces.Box(0, 255, (1, 2), np.uint8)
+COLORS = spaces.Box(0, 255, (1, 2), np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ COLOURS = spaces.Box(0, 255, (1, 2), np.uint8)
     [
         (BINARY, [2, 2, 2, 2], [1, 0, 0, 1], np.array([[1, 0], [0, 1]], np.int8)),
         (LEVERS, [4, 2], [3, 1], np.array([1, 4], np.int32)),  # from -2 and from 3 on
-        (COLOURS, [256, 256], [255, 7], np.array([[255, 7]], np.uint8)),
+        (COLORS, [256, 256], [255, 7], np.array([[255, 7]], np.uint8)),
         (spaces.Box(0, 4, (2,), np.int64), [5, 5], [4, 2], np.array([4, 2])),
         (spaces.Box(5, 6, (), np.int16), [2], [1], np.array(6, np.int16)),
     ],

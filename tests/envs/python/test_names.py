@@ -16,7 +16,7 @@ from tests.envs.driving import act, column, random_run, same
 from tests.toys import Crowd, Identity, Inn, Relay
 
 
-class Colour(Enum):
+class Color(Enum):
     """Names of players."""
 
     RED, BLUE, GREEN = range(3)
@@ -106,9 +106,7 @@ def renamable():
     return crowd
 
 
-@pytest.mark.parametrize(
-    "keys", [(0, 1, 2), (np.int64(7), np.int64(3), np.int64(5)), (("a", 1), ("a", 2), "b"), Colour]
-)
+@pytest.mark.parametrize("keys", [(0, 1, 2), (np.int64(7), np.int64(3), np.int64(5)), (("a", 1), ("a", 2), "b"), Color])
 @pytest.mark.parametrize("game", range(4))
 def test_the_episodes_are_those_of_names_of_text(game, keys):
     plain, other = GAMES[game]
@@ -132,7 +130,7 @@ def test_players_that_return_and_die_have_the_returns_of_the_script():
 
 def test_workers_know_the_names():
     local, workers = (
-        make_vector(lambda: RenamedParallel(Crowd(), Colour), None, 3, vector=vector, with_state=True)
+        make_vector(lambda: RenamedParallel(Crowd(), Color), None, 3, vector=vector, with_state=True)
         for vector in ("dummy", "subproc")
     )
     with workers:

@@ -232,7 +232,7 @@ def test_a_state_is_everything_in_plain_values():
     state = agent.state()
     assert state.info["type"] == "dqn"
     assert state.info["settings"]["network"] == {"network": {"type": "MLP", "hidden": (4,), "activation": "tanh"}}
-    assert {"net/q/hidden0.weight", "net/target_q/head0.bias", "optimiser/q/first"} <= set(state.arrays)
+    assert {"net/q/hidden0.weight", "net/target_q/head0.bias", "optimizer/q/first"} <= set(state.arrays)
     flat = agent.state_dict()
     assert flat["info"] == state.info
     assert (flat["net/q/hidden0.weight"] == state.arrays["net/q/hidden0.weight"]).all()

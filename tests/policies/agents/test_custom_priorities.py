@@ -1,4 +1,4 @@
-"""CustomAgent with a prioritised memory, in PyTorch and in Keras."""
+"""CustomAgent with a prioritized memory, in PyTorch and in Keras."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.policies.own.agents import trainer
 from tests.toys import Identity
 
 
-def prioritised_agent(own, **settings):
+def prioritized_agent(own, **settings):
     """An agent whose loss is the mean of w * e^2 for errors e = Q(s, a) - r, and that returns |e|."""
-    agent = own.q_agent(2, 3, memory=mt.Replay(100, prioritised=mt.Prioritised(**settings)))
+    agent = own.q_agent(2, 3, memory=mt.Replay(100, prioritized=mt.Prioritized(**settings)))
 
     def loss(model, batch):
         q = model(batch.obs)
@@ -30,8 +30,8 @@ def prioritised_agent(own, **settings):
     return agent
 
 
-def test_a_prioritised_memory_gets_the_errors_that_a_loss_returns(own):
-    agent = prioritised_agent(own, alpha=1.0)
+def test_a_prioritized_memory_gets_the_errors_that_a_loss_returns(own):
+    agent = prioritized_agent(own, alpha=1.0)
     spec = one_group("a", masked=False)
     agent.sit(spec.players[0], 0)
     streams = Streams(spec, 2, {0: Storage(20)})
@@ -52,10 +52,10 @@ def test_a_prioritised_memory_gets_the_errors_that_a_loss_returns(own):
     assert agent.memory.alpha == 1.0
     agent.memory.alpha = 0.5
     assert reader.sample(learner.rngs("sample"), np.ones(1), 8).weight.min() < 1
-    assert agent.state().info["learner"]["memory"]["prioritised"]["hyper"]["alpha"] == 0.5
+    assert agent.state().info["learner"]["memory"]["prioritized"]["hyper"]["alpha"] == 0.5
 
 
-def test_a_prioritised_memory_without_errors():
-    agent = with_torch.q_agent(3, 3, memory=mt.Replay(100, prioritised=mt.Prioritised()))
+def test_a_prioritized_memory_without_errors():
+    agent = with_torch.q_agent(3, 3, memory=mt.Replay(100, prioritized=mt.Prioritized()))
     with pytest.raises(mt.AgentError, match=r"needs the sizes of the \d+ rows' errors, and no loss returned any"):
         trainer(Identity, 400).train([agent, mt.RandomAgent()], [1, 0], plot=False)

@@ -1,4 +1,4 @@
-"""Agents that see images come back with the same behaviour; older ones too, or they are refused."""
+"""Agents that see images come back with the same behavior; older ones too, or they are refused."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from marltrain.trainer.make_agents import make_agents
 from tests.toys import Identity, Motley
 
 
-def behaviour(agent, seen):
+def behavior(agent, seen):
     return [np.asarray(agent.act(observation)).tolist() for observation in seen]
 
 
@@ -32,7 +32,7 @@ def test_agents_come_back(tmp_path, algo):
     assert [type(agent) for agent in found] == [type(agent) for agent in agents]
     if algo != "random":
         for before, after in zip(agents, found, strict=True):
-            assert behaviour(before, range(3)) == behaviour(after, range(3))
+            assert behavior(before, range(3)) == behavior(after, range(3))
             state, again = before.state(), after.state()
             assert state.info == again.info
             assert state.arrays.keys() == again.arrays.keys()
@@ -97,7 +97,7 @@ def test_frozen_agents_come_back_frozen(tmp_path):
     save(tmp_path / "agents", FrozenAgent(ppo()))
     (found,) = load(tmp_path / "agents")
     assert isinstance(found, FrozenAgent)
-    assert behaviour(found, range(3)) == behaviour(ppo(), range(3))
+    assert behavior(found, range(3)) == behavior(ppo(), range(3))
 
 
 class Counting(Agent):

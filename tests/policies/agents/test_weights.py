@@ -19,7 +19,7 @@ def ppo(seed: int = 0, **settings: Any) -> Any:
 
 
 def weights(agent: Any) -> dict[str, np.ndarray]:
-    return {name: a for name, a in agent.state().arrays.items() if not name.startswith("optimiser")}
+    return {name: a for name, a in agent.state().arrays.items() if not name.startswith("optimizer")}
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
@@ -34,7 +34,7 @@ def test_weights_move_to_another_agent_and_framework(backend, tmp_path):
     after = other.state()
     assert after.info == before.info  # settings and random streams stay
     for name, array in after.arrays.items():
-        np.testing.assert_array_equal(array, (before if name.startswith("optimiser") else one.state()).arrays[name])
+        np.testing.assert_array_equal(array, (before if name.startswith("optimizer") else one.state()).arrays[name])
     observation = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
     np.testing.assert_array_equal(one.act(observation), other.act(observation))
 

@@ -26,9 +26,9 @@ def column(*values):
 @on_both
 def test_the_gradient_by_hand(backend):
     """c = 2; ratios 4, 0.5 of action 0 and 0.625, 1.25 of action 1; V = 0.8 * 3 + 0.2 * 1 = 2.6 and 0.25 * 2 = 0.5."""
-    policy, behaviour = [[[0.8, 0.2], [0.5, 0.5]]], [[[0.2, 0.8], [0.4, 0.6]]]
+    policy, behavior = [[[0.8, 0.2], [0.5, 0.5]]], [[[0.2, 0.8], [0.4, 0.6]]]
     q, target, action = [[[3.0, 1.0], [2.0, -1.0]]], column(4.6, 1.5), np.array([[0, 1]])
-    arrays = (np.array(policy, np.float32), np.array(behaviour, np.float32), np.array(q, np.float32))
+    arrays = (np.array(policy, np.float32), np.array(behavior, np.float32), np.array(q, np.float32))
     given = [backend.tensor(array) for array in (*arrays, target, action, np.array([[2.0]], np.float32))]
     taken, others = (backend.numpy(part) for part in policy_gradient(backend.ops, *given))
     # row 0: min(2, 4) (4.6 - 2.6) / 0.8 = 5, and (1 - 2 / 4) (3 - 2.6) = 0.2 for action 0

@@ -1,4 +1,4 @@
-"""The parts of on-policy algorithms: value and return normalisation by hand, shared trunks, policies of Box actions."""
+"""The parts of on-policy algorithms: value and return normalization by hand, shared trunks, policies of Box actions."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def test_popart_by_hand(backend):
     statistics = agent.learner_.weights.statistics["target"]
     assert statistics.mean[0, 0] == pytest.approx(np.mean(all_returns))
     assert statistics.variance[0, 0] == pytest.approx(np.var(all_returns), rel=1e-5)
-    normalised = (np.array(SECOND[1]) - np.mean(all_returns)) / np.std(all_returns)
+    normalized = (np.array(SECOND[1]) - np.mean(all_returns)) / np.std(all_returns)
     said = -np.mean(all_returns) / np.std(all_returns)
-    assert metrics["loss/critic"] == pytest.approx(0.5 * np.square(said - normalised).mean(), rel=1e-4)
+    assert metrics["loss/critic"] == pytest.approx(0.5 * np.square(said - normalized).mean(), rel=1e-4)
     assert metrics["value_mean"] == pytest.approx(0.0, abs=1e-5)
 
 
@@ -101,8 +101,8 @@ def test_valuenorm_keeps_the_outputs():
     mean, deviation = np.mean(FIRST[1]), np.std(FIRST[1])
     assert (agent.learner_.export(0).arrays["net/critic/head0.bias"] == 0).all()
     assert values(agent, rollout(FIRST[0]).obs) == pytest.approx(np.full(3, mean))
-    normalised = (np.array(FIRST[1]) - mean) / deviation
-    assert metrics["loss/critic"] == pytest.approx(0.5 * np.square(normalised).mean(), rel=1e-5)
+    normalized = (np.array(FIRST[1]) - mean) / deviation
+    assert metrics["loss/critic"] == pytest.approx(0.5 * np.square(normalized).mean(), rel=1e-5)
     metrics = update(agent, rollout(SECOND[0]))
     assert metrics["value_mean"] == pytest.approx(mean)
 
@@ -198,7 +198,7 @@ def test_metrics_of_a_rollout():
 
 @pytest.mark.parametrize("settings", [{"normalize_values": "popart", "normalize_returns": True}, {"clip": None}])
 def test_compiled_updates_equal_plain_ones(settings):
-    """The learner normalises before the gradient passes, so compiled code makes them."""
+    """The learner normalizes before the gradient passes, so compiled code makes them."""
     agents = [
         mt.PPO(
             VECTOR, spaces.Discrete(3), seed=0, network=mt.MLP((9,)), minibatches=2, jit_compile=compiled, **settings

@@ -1,4 +1,4 @@
-"""Behaviour cloning: its loss by hand, both frameworks, stacked and alone, learning, errors."""
+"""Behavior cloning: its loss by hand, both frameworks, stacked and alone, learning, errors."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_the_actor_reads_its_observation_alone():
     assert nets["critic"].layout is None and nets["critic"].vectors == (4,)
 
 
-def test_states_are_normalised_with_the_observations():
+def test_states_are_normalized_with_the_observations():
     agent = mt.MAPPO(VECTOR, SPACE, state_size=4, normalize_observations=True, **PLAIN)
     batch = rollout()
     batch.state[...] = 100 + 7 * batch.state
@@ -151,7 +151,7 @@ class Clock(ParallelEnv):
         return np.array([self.t], np.float32)
 
 
-def test_the_values_of_states_are_learnt():
+def test_the_values_of_states_are_learned():
     """With gamma 0.5: 1.75, 1.5 and 1. The observations do not tell them apart."""
     settings = {**FEW, "network": mt.MLP((8,)), "gamma": 0.5, "learning_rate": 0.02, "normalize_values": None}
     agents: list[Any] = mt.make_agents("mappo", Clock, **{**settings, "epochs": 10})
@@ -202,7 +202,7 @@ def test_a_state_of_changing_size_is_an_error_of_the_environment():
 def test_earlier_rows_are_replayed_with_their_states(monkeypatch):
     """The first number of Crowd's state and of every observation is the step of the episode."""
     seen = noted_batches(monkeypatch)
-    memory = mt.Replay(60, prioritised=mt.Prioritised())
+    memory = mt.Replay(60, prioritized=mt.Prioritized())
     agents = mt.make_agents("mappo", Crowd, memory=memory, sequence_length=2, **FEW)
     trainer(Crowd, {}, steps_per_train=60).train(agents, [1, 1, 1], plot=False)
     for batch in seen:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from scipy import stats
 
 import marltrain as mt
-from marltrain.policies.algorithms.lagging import centred, ratio_metrics
+from marltrain.policies.algorithms.lagging import centered, ratio_metrics
 from tests.policies.batches import VECTOR, some_rollout
 from tests.policies.learner.test_gradient_step_priorities import WAYS, constants
 
@@ -91,7 +91,7 @@ def test_the_policy_around_which_ppo_clips():
     log_ratio, weight = np.array([[1.0, -2.0, 9.0], [0.0, 0.0, 0.0]]), np.array([[1.0, 1, 0], [1, 1, 1]])
     z = (np.exp(0.5) + np.exp(-1.0)) / 2
     for most, beta, log_z in ((5.0, 1.0, 0), (1.25, 1.0, 0), (0.3125, 0.5, np.log(z)), (0.0, 0.0, 0), (np.inf, 1.0, 0)):
-        made = centred(log_ratio, weight, np.array([[most], [most]]))
+        made = centered(log_ratio, weight, np.array([[most], [most]]))
         assert made.dtype == np.float32
         np.testing.assert_allclose(made, beta * log_ratio - [[log_z], [0.0]], rtol=1e-6)
 
@@ -102,7 +102,7 @@ def test_the_ratios_of_that_policy_to_the_one_that_acted_have_the_mean_1(diverge
     s, x = np.sqrt(2 * divergence), stats.norm.ppf((np.arange(5_000) + 0.5) / 5_000)
     log_ratio = np.stack([np.append(s * x - s * s / 2, [700.0, -700.0]), np.append(-s * x - s * s / 2, [-9.0, 9.0])])
     weight = np.append(np.tile([1.0, 2.0], 2_500), [0.0, 0.0])[None].repeat(2, 0).astype(np.float32)
-    made = centred(log_ratio.astype(np.float32), weight, np.array([[0.1], [0.05]])).astype(np.float64)[:, :5_000]
+    made = centered(log_ratio.astype(np.float32), weight, np.array([[0.1], [0.05]])).astype(np.float64)[:, :5_000]
     means = (weight[:, :5_000] * np.exp(made)).sum(1) / weight.sum(1)
     np.testing.assert_allclose(means, 1.0, atol=2e-3)
 
@@ -110,7 +110,7 @@ def test_the_ratios_of_that_policy_to_the_one_that_acted_have_the_mean_1(diverge
 def test_an_outlier_and_an_agent_without_rows_give_finite_numbers():
     """beta = sqrt(0.1 / (0.5 * 1e6 / 4)); the outlier's ratio exp(beta * 1000) outweighs the three of 1."""
     log_ratio, weight = np.array([[1_000.0, 0, 0, 0], [5, 5, 5, 5]]), np.array([[1.0, 1, 1, 1], [0, 0, 0, 0]])
-    made = centred(log_ratio, weight, np.full((2, 1), 0.1))
+    made = centered(log_ratio, weight, np.full((2, 1), 0.1))
     size = 1_000 * np.sqrt(0.1 / 125_000)
     z = (np.exp(size) + 3) / 4
     np.testing.assert_allclose(made[0], np.array([size, 0, 0, 0]) - np.log(z), rtol=1e-6)

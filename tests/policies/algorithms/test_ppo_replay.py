@@ -20,7 +20,7 @@ from tests.tiers import LONG
 
 TWO, THREE = spaces.Discrete(2), spaces.Discrete(3)
 BOX = spaces.Box(-2, 2, (2,), np.float32)
-MEMORY = mt.Replay(1_000, prioritised=mt.Prioritised())
+MEMORY = mt.Replay(1_000, prioritized=mt.Prioritized())
 
 
 def replayed(batch: Any, weights: Any = None) -> Any:
@@ -156,12 +156,12 @@ def test_wrong_settings():
         made(lag_kl=0.2, lag_correction=False)
     with pytest.raises(ConfigError, match="seac: lag_correction=False has no effect on an algorithm that does not"):
         mt.SEAC(VECTOR, THREE, lag_correction=False)
-    with pytest.raises(ConfigError, match="draws by priorities: add prioritised="):
+    with pytest.raises(ConfigError, match="draws by priorities: add prioritized="):
         made(memory=mt.Replay(100))
     with pytest.raises(ConfigError, match=r"Replay\(n_step\) has no effect on the replay of rollouts"):
         made(memory=replace(MEMORY, n_step=3))
-    with pytest.raises(ConfigError, match=r"Prioritised\(initial\) has no effect"):
-        made(memory=mt.Replay(prioritised=mt.Prioritised(initial=2.0)))
+    with pytest.raises(ConfigError, match=r"Prioritized\(initial\) has no effect"):
+        made(memory=mt.Replay(prioritized=mt.Prioritized(initial=2.0)))
     with pytest.raises(ConfigError, match=r"target_kl=0\.01 ends updates by the divergence"):
         made(memory=MEMORY, target_kl=0.01)
     with pytest.raises(ConfigError, match="replay_truncation must be at least 1"):
@@ -212,7 +212,7 @@ def test_algorithms_that_would_replay_nothing(lacks, words, monkeypatch):
 
 def trained(update: Any = None, **memory: Any) -> None:
     """Train PPO for 6 rollouts of 16 batch steps of 4 environments."""
-    replay = mt.Replay(**{"capacity": 256, "prioritised": mt.Prioritised(), **memory})
+    replay = mt.Replay(**{"capacity": 256, "prioritized": mt.Prioritized(), **memory})
     env = "marltrain/CartPole-v1"
     agents = mt.make_agents("ppo", env, seed=0, memory=replay, network=mt.MLP((4,)), epochs=1, minibatches=1)
     if update is not None:

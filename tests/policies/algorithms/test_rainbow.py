@@ -93,6 +93,6 @@ def test_an_update_equals_one_of_a_plain_rainbow():
 def test_it_is_c51_with_all_parts():
     settings = mt.Rainbow(VECTOR, spaces.Discrete(2), seed=0).settings
     assert (settings.double, settings.dueling, settings.n_step, settings.noisy) == (True, True, 3, 0.5)
-    assert settings.memory == mt.Replay(prioritised=mt.Prioritised(0.5, mt.linear(0.4, 1.0, 100_000)))
+    assert settings.memory == mt.Replay(prioritized=mt.Prioritized(0.5, mt.linear(0.4, 1.0, 100_000)))
     algorithm: Any = mt.Rainbow(VECTOR, spaces.Discrete(2), seed=0).algorithm
     assert algorithm.exploration.rule == "greedy"

@@ -166,7 +166,7 @@ def test_a_recurrent_network_reads_sequences_or_is_refused(name):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_images_are_not_normalised(name):
+def test_images_are_not_normalized(name):
     kind: Any = agent_class(name)
     space = made(name).action_space
     with pytest.raises(ConfigError, match=rf"{name}: .*normalize_observations=True.* out"):

@@ -110,7 +110,7 @@ def test_illegal_actions_have_no_part_in_the_actors_loss():
 
 
 def test_errors_for_priorities_by_hand():
-    agent = constant_agent(memory=mt.Replay(prioritised=mt.Prioritised()))
+    agent = constant_agent(memory=mt.Replay(prioritized=mt.Prioritized()))
     batch = batch_by_hand()
     batch.rows = batch.cells
     updated(agent, batch)
@@ -144,7 +144,7 @@ def test_stacked_equals_looped(extraction):
 def test_its_memory():
     agent = mt.TRL(GOALS, THREE, seed=0, capacity=300)
     assert agent.memory.triplets == mt.Triplets() and agent.memory.capacity == 300 and agent.memory.n_step == 1
-    own = mt.Replay(500, triplets=mt.Triplets("uniform"), prioritised=mt.Prioritised(alpha=0.5), window=0.5)
+    own = mt.Replay(500, triplets=mt.Triplets("uniform"), prioritized=mt.Prioritized(alpha=0.5), window=0.5)
     agent = mt.TRL(GOALS, THREE, seed=0, memory=own)
     assert agent.memory.offsets == "uniform" and agent.memory.alpha == 0.5 and agent.memory.window == 0.5
 

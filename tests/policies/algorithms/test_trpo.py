@@ -129,7 +129,7 @@ def test_the_actor_has_no_optimizer_and_loads_in_the_other_framework(tmp_path):
     (loaded,) = mt.load(tmp_path / "agents", backend="tensorflow")
     assert isinstance(loaded, mt.TRPO)
     arrays = loaded.learner_.export(0).arrays
-    assert {name.split("/")[1] for name in arrays if name.startswith("optimiser/")} == {"critic"}
+    assert {name.split("/")[1] for name in arrays if name.startswith("optimizer/")} == {"critic"}
     assert all((arrays[name] == array).all() for name, array in agent.learner_.export(0).arrays.items())
     obs = np.random.default_rng(0).uniform(-1, 1, (4, 5)).astype(np.float32)
     np.testing.assert_allclose(loaded.act(obs), agent.act(obs), atol=1e-6)

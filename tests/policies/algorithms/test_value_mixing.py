@@ -1,4 +1,4 @@
-"""Value mixing: which actions follow, who has a value, what is normalised by what."""
+"""Value mixing: which actions follow, who has a value, what is normalized by what."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_steps_have_weights():
     np.testing.assert_allclose(metrics["q_mean"], [2.5] * 2, rtol=1e-6)
 
 
-def test_dueling_values_are_value_and_centred_advantage():
+def test_dueling_values_are_value_and_centered_advantage():
     agent: Any = mt.VDN(*SPACES[1], team_size=1, dueling=True, seed=0)
     value, advantage = np.array([[[3.0]]]), np.array([[[1.0, 2.0, 6.0]]])
     np.testing.assert_allclose(agent.algorithm.values(numpy_ops, (value, advantage)), [[[1, 2, 6]]])

@@ -50,10 +50,10 @@ def losses(learner: Any, batch: Any) -> list[float]:
 
 BY_HAND = [
     # the greedy joint action; another with y = -1 < Q*(u*) = 5; the greedy action of player 0, who is alone
-    ("centralised", -1, [4.5**2 + 2**2 / 4 + 1, 2.5**2 + 6**2 + 3**2, 2.25]),
+    ("centralized", -1, [4.5**2 + 2**2 / 4 + 1, 2.5**2 + 6**2 + 3**2, 2.25]),
     ("optimistic", -1, [4.5**2 / 4 + 2**2 / 4 + 1, 2.5**2 + 6**2 + 3**2, 1.5]),  # only the third exceeds Q_tot
-    ("centralised", 6, [4.5**2 + 5**2 + 1, 2.5**2 + 1 + 3**2, 3]),  # another with y = 6 > 5
-    ("centralised", 4, [4.5**2 + 3**2 / 4 + 1, 2.5**2 + 1 + 3**2, 2.25]),  # 4 exceeds Q_tot = 1, and not 5
+    ("centralized", 6, [4.5**2 + 5**2 + 1, 2.5**2 + 1 + 3**2, 3]),  # another with y = 6 > 5
+    ("centralized", 4, [4.5**2 + 3**2 / 4 + 1, 2.5**2 + 1 + 3**2, 2.25]),  # 4 exceeds Q_tot = 1, and not 5
     ("optimistic", 4, [4.5**2 / 4 + 3**2 + 1, 2.5**2 + 1 + 3**2, 2.25]),
 ]
 
@@ -133,7 +133,7 @@ def test_values_of_a_recurrent_team_and_of_its_central_network():
 
 def test_settings_are_checked():
     given: dict[str, Any] = {"team_size": 2, "state_size": 4}
-    with pytest.raises(ConfigError, match=r"weighting must be .*centralised.*optimistic"):
+    with pytest.raises(ConfigError, match=r"weighting must be .*centralized.*optimistic"):
         mt.WQMIX(*SPACES[0], weighting="both", **given)
     with pytest.raises(ConfigError, match="alpha must be"):
         mt.WQMIX(*SPACES[0], alpha=0.0, **given)

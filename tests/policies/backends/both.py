@@ -1,4 +1,4 @@
-"""Both backends on the CPU, made once, and a table of them to parametrise tests by."""
+"""Both backends on the CPU, made once, and a table of them to parametrize tests by."""
 
 from __future__ import annotations
 

@@ -46,14 +46,14 @@ def test_an_mlp_is_torchs_layers(backend, activation):
 
 
 IMAGES = [
-    pytest.param(spaces.Box(0, 255, (9, 8), np.uint8), 1, lambda x: x[:, None], id="grey"),
+    pytest.param(spaces.Box(0, 255, (9, 8), np.uint8), 1, lambda x: x[:, None], id="gray"),
     pytest.param(spaces.Box(0, 255, (9, 8, 3), np.uint8), 1, lambda x: x.permute(0, 3, 1, 2), id="channels last"),
     pytest.param(spaces.Box(0, 255, (3, 9, 8), np.uint8), 1, lambda x: x, id="channels first"),
     pytest.param(spaces.Box(0, 255, (4, 9, 8), np.uint8), 4, lambda x: x, id="frames"),
     pytest.param(
         spaces.Box(0, 255, (2, 9, 8, 3), np.uint8), 2,
         lambda x: torch.cat([frame.permute(0, 3, 1, 2) for frame in x.unbind(1)], 1),
-        id="frames of colour",
+        id="frames of color",
     ),
     pytest.param(
         spaces.Box(0, 255, (2, 3, 9, 8), np.uint8), 2, lambda x: x.flatten(1, 2), id="frames, channels first"

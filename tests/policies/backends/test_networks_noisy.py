@@ -51,7 +51,7 @@ def by_hand(w: Any, x: np.ndarray, noise: np.ndarray) -> list[np.ndarray]:
 
 
 @on_both
-def test_every_layer_has_factorised_noise(backend):
+def test_every_layer_has_factorized_noise(backend):
     net = scattered(backend, NOISY)
     assert net.plan.noise_widths == WIDTHS
     assert NOISY.noise_width == sum(WIDTHS) == 54

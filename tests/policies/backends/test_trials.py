@@ -27,7 +27,7 @@ class Mean(nn.Module):
 
 
 class Running(nn.Module):
-    """Keeps a mean in a buffer, as a normalisation of a user's own."""
+    """Keeps a mean in a buffer, as a normalization of a user's own."""
 
     def __init__(self):
         super().__init__()

@@ -128,8 +128,8 @@ def test_equal_advantages_become_0():
     """Seven shares of a seventh do not add up to 1 in float32: their mean is taken twice."""
     equal = np.float32(1e5 / 3)
     record = Agents(1, 7, normalize=True, advantage=[[equal] * 7], obs=np.zeros((1, 7, 2))).record
-    centre, scale = advantages(record, 0, np.arange(7), np.full(7, 1 / 7, F))
-    assert abs(equal - centre) * scale < 1e-6
+    center, scale = advantages(record, 0, np.arange(7), np.full(7, 1 / 7, F))
+    assert abs(equal - center) * scale < 1e-6
 
 
 # Slopes of the actor --------------------------------------------------------------------------------------------------
@@ -161,11 +161,11 @@ def actors(*, coef=0.0, **of):
     return made, order
 
 
-def slopes_of_policy(of, logits, *, centre=0.0, scale=1.0, sums=(0.0, 0.0, 0.0, 0.0)):
+def slopes_of_policy(of, logits, *, center=0.0, scale=1.0, sums=(0.0, 0.0, 0.0, 0.0)):
     """The slopes [rows, 3], and the sums."""
     agents, order = of
     out = Place(logits, UNTOUCHED)
-    made = policy_gradient(agents.record, 1, np.array(order), SHARE.astype(F), out.at, 3, centre, scale, sums)
+    made = policy_gradient(agents.record, 1, np.array(order), SHARE.astype(F), out.at, 3, center, scale, sums)
     out.assert_kept()
     agents.watch()
     return out.numbers, made
@@ -197,9 +197,9 @@ def test_slopes_of_the_entropy_by_hand():
     np.testing.assert_allclose(sums, [-1, ENTROPY_OF_IT, KL_OF_IT, 0.75], rtol=1e-5)
 
 
-def test_slopes_by_advantages_that_are_centred_and_scaled():
+def test_slopes_by_advantages_that_are_centered_and_scaled():
     """Advantages 1, 0, -4, -3, 2, then doubled: the second one's slope is 0 whether it is clipped or not."""
-    slopes, sums = slopes_of_policy(actors(), LOGITS, centre=2.0, scale=2.0)
+    slopes, sums = slopes_of_policy(actors(), LOGITS, center=2.0, scale=2.0)
     pull = np.array([0.5, 0, -1.5, 0, 0.5, 0, 0])
     np.testing.assert_allclose(slopes, pull[:, None] * (CHANCES - np.eye(3)[np.int64(TAKEN)]), atol=1e-6)
     assert sums[0] == pytest.approx(-0.5 + 0.125 * 12 + 0.25 * 4.5 - 0.5)

@@ -106,7 +106,7 @@ CASES: dict[str, dict[str, Any]] = {
         "actions": spaces.Box(-np.inf, 3, (1,), np.float32), "network": MLP((9,), "relu"), "batch_size": 7, "epochs": 2,
         "log_std": -0.5, "normalize_advantage": False, "own": {"clip": (0.2, 0.02, 0.4)},
     },
-    "a critic of the state, values normalised": {
+    "a critic of the state, values normalized": {
         "critic_input": "state", "state_size": 7, "network": MLP((5, 8)), "minibatches": 3,
         "normalize_observations": True, "own": {"value_coef": (0.5, 2.0, 0.0)},
     },

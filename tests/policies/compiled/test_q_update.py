@@ -223,12 +223,12 @@ def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault
         if name.startswith("net/q"):
             np.testing.assert_array_equal(after[1][name], array, err_msg=name)
             assert all((after[row][name] != before[row][name]).any() for row in (0, 2))
-        elif name.startswith("optimiser/") and not name.endswith("count"):
+        elif name.startswith("optimizer/") and not name.endswith("count"):
             fade = {"first": 1.0 if optimizer == "sgd" else 0.9, "second": 0.99 if optimizer == "rmsprop" else 0.999}[
                 name.split("/")[-1]
             ]
             np.testing.assert_allclose(after[1][name], fade * array, rtol=1e-5, err_msg=name)
-    assert after[1]["optimiser/q/count"] == before[1]["optimiser/q/count"] + 1
+    assert after[1]["optimizer/q/count"] == before[1]["optimizer/q/count"] + 1
     for _ in range(3):
         update(some_transitions(rng, VECTOR, 4, 3, 7))
 

@@ -194,7 +194,7 @@ def test_which_transitions_compiled_code_reads():
 def test_rows_drawn_by_priorities_in_one_call_are_those_of_two():
     """Both draw from their own trees, which get the same errors; a batch with padding is drawn as before."""
     compared, rng = 0, np.random.default_rng(0)
-    needs = Needs(False, replay=mt.Replay(400, 1, mt.Prioritised(0.7, 0.5), half_life=60))
+    needs = Needs(False, replay=mt.Replay(400, 1, mt.Prioritized(0.7, 0.5), half_life=60))
     readers: list[Any] = []
 
     def compare(t):
@@ -229,7 +229,7 @@ def test_draws_by_priorities_need_a_single_row():
     step: Any = blank(streams.spec, 5)
     step.turn[0][:] = True
     ring = streams.rings[0]
-    needs = Needs(False, replay=mt.Replay(45, 1, mt.Prioritised()))
+    needs = Needs(False, replay=mt.Replay(45, 1, mt.Prioritized()))
     readers = [CompiledReader(ring, [[0], [1, 2]], kind) for kind in (NEEDS, needs)]
     made = []
     for _ in range(3):

@@ -34,7 +34,7 @@ def arrive(address, time, rewards):
     ring_kernel.arrived(rows_at(address), time, rewards)
 
 
-def neighbours():
+def neighbors():
     """Two groups whose players follow one another: b's and c's rows are of other sizes than a's."""
     return EnvSpec.of("world", [player("a", actions=2), player("b", masked=False), player("c", masked=False)])
 
@@ -105,7 +105,7 @@ def assert_equal(slow, quick):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("end_chance", [0.0, 0.03])
 @pytest.mark.parametrize("capacity", [1, 2, 7, 20, 400])
-@pytest.mark.parametrize("spec", [one_group, neighbours])
+@pytest.mark.parametrize("spec", [one_group, neighbors])
 def test_compiled_rows_are_those_of_the_ring(spec, capacity, end_chance, seed):
     """200 batch steps and more: rings of 1 to 20 rows wrap around, over whole episodes and over ends."""
     pair = Pair(spec(), capacity, seed, end_chance)
@@ -120,7 +120,7 @@ def test_compiled_rows_are_those_of_the_ring(spec, capacity, end_chance, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("spec", [one_group, neighbours])
+@pytest.mark.parametrize("spec", [one_group, neighbors])
 def test_readers_are_given_the_same(spec, seed):
     """Rollouts are taken every third time, so that rows which wait for it make rings of 6 rows grow."""
     pair = Pair(spec(), 6, seed, 0.05)

@@ -68,7 +68,7 @@ def test_ornstein_uhlenbeck_by_hand():
 
 
 def test_ornstein_uhlenbeck_is_stationary():
-    """Its deviation is std * sqrt(dt / (1 - (1 - theta dt)^2)); neighbouring steps correlate with 1 - theta dt."""
+    """Its deviation is std * sqrt(dt / (1 - (1 - theta dt)^2)); neighboring steps correlate with 1 - theta dt."""
     rule, rows = made(exploration=OU, noise_theta=2.0, noise_dt=0.1), 4000
     rng, action, carry = [np.random.default_rng(0)], np.zeros((1, rows, DIMS), np.float32), np.zeros((1, rows, DIMS))
     xs = [carry.astype(np.float32)]

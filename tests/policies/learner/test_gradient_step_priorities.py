@@ -1,4 +1,4 @@
-"""Updates from a prioritised memory: the rows' errors and the importance weights, in both frameworks and compiled."""
+"""Updates from a prioritized memory: the rows' errors and the importance weights, in both frameworks and compiled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from tests.policies.batches import VECTOR, some_transitions
 
 THREE, BOX = spaces.Discrete(3), spaces.Box(-2, 2, (2,), np.float32)
-MEMORY = mt.Replay(prioritised=mt.Prioritised())
+MEMORY = mt.Replay(prioritized=mt.Prioritized())
 WAYS = [("torch", False), ("torch", True), ("tensorflow", False)]
 
 
@@ -94,7 +94,7 @@ def test_a_discrete_sac_gives_errors():
 
 
 def test_uniform_weights_change_nothing():
-    """With weights of 1 an update from a prioritised memory is that from a uniform one."""
+    """With weights of 1 an update from a prioritized memory is that from a uniform one."""
     arrays = []
     for memory in (MEMORY, None):
         agent = mt.DQN(VECTOR, THREE, seed=0, memory=memory)
@@ -150,7 +150,7 @@ def test_the_memory_of_an_agent(tmp_path):
         agent.memory.capacity = 3
     with pytest.raises(AttributeError, match="bate"):
         _ = agent.memory.bate
-    others = [mt.DQN(VECTOR, THREE, seed=0, memory=m) for m in (MEMORY, mt.Replay(prioritised=mt.Prioritised(0.1)))]
+    others = [mt.DQN(VECTOR, THREE, seed=0, memory=m) for m in (MEMORY, mt.Replay(prioritized=mt.Prioritized(0.1)))]
     assert others[0].kind == others[1].kind != mt.DQN(VECTOR, THREE, seed=0).kind
 
 

@@ -89,7 +89,7 @@ def test_a_team_in_stacks_learns_as_one_agent_by_agent(algo, learn, backend):
     assert in_stacks.keys() == one_by_one.keys() >= {"loss/total", "q_mean", "grad_norm/q", "epsilon"}
     for name, values in one_by_one.items():
         np.testing.assert_allclose(in_stacks[name][[0, 2, 1, 3]], values, atol=1e-5, err_msg=name)
-    changed = [any((a[name] != b[name]).any() for name in a if name.startswith(("net/q/", "optimiser/q/")))
+    changed = [any((a[name] != b[name]).any() for name in a if name.startswith(("net/q/", "optimizer/q/")))
                for a, b in zip(before, exported(alone), strict=True)]  # fmt: skip
     assert changed == learn.tolist()
     assert together.gradient_steps.tolist() == (5 * learn[[0, 2, 1, 3]]).tolist()

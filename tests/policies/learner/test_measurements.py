@@ -154,7 +154,7 @@ def test_effective_sample_size_of_ppo_is_that_of_its_ratios(place):
 
 
 def test_effective_sample_size_off_policy_is_that_of_the_draws():
-    own = learner(mt.DQN, PLACES[0], "effective_sample_size", memory=mt.Replay(prioritised=mt.Prioritised()))
+    own = learner(mt.DQN, PLACES[0], "effective_sample_size", memory=mt.Replay(prioritized=mt.Prioritized()))
     batch = some_transitions(np.random.default_rng(8), VECTOR, 3, 2, 3)
     seen = made(own, replace(batch, rows=np.zeros((2, 3), np.int64), effective=np.array([0.25, 0.5])))
     assert seen["effective_sample_size"].tolist() == [0.25, 0.5]
@@ -162,12 +162,12 @@ def test_effective_sample_size_off_policy_is_that_of_the_draws():
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [(mt.DQN, {}), (mt.SAC, {}), (mt.DQN, {"memory": mt.Replay(window=5, prioritised=mt.Prioritised(alpha=0.0))})],
+    [(mt.DQN, {}), (mt.SAC, {}), (mt.DQN, {"memory": mt.Replay(window=5, prioritized=mt.Prioritized(alpha=0.0))})],
 )
 def test_an_effective_sample_size_that_cannot_change_is_refused(kind, settings):
     with pytest.raises(ConfigError, match="the effective sample size of its draws is always that of all rows"):
         learner(kind, PLACES[0], "effective_sample_size", **settings)
-    with_schedule = mt.Replay(prioritised=mt.Prioritised(alpha=mt.linear(0.0, 1.0, 10)))
+    with_schedule = mt.Replay(prioritized=mt.Prioritized(alpha=mt.linear(0.0, 1.0, 10)))
     learner(mt.DQN, PLACES[0], "effective_sample_size", memory=with_schedule)
 
 
@@ -192,11 +192,11 @@ def test_a_model_of_your_own_is_refused():
 
 @pytest.mark.parametrize("place", PLACES)
 def test_errors_of_rows_keep_their_order(place):
-    """A prioritised memory gets the errors of the parts in the order of the rows."""
+    """A prioritized memory gets the errors of the parts in the order of the rows."""
     errors: list[Any] = []
     batch = replace(some_transitions(np.random.default_rng(7), VECTOR, 3, 2, 7), rows=np.zeros((2, 7), np.int64))
     for ask in ((), ("gradient_noise",)):
-        made(learner(mt.DQN, place, *ask, memory=mt.Replay(prioritised=mt.Prioritised())), batch)
+        made(learner(mt.DQN, place, *ask, memory=mt.Replay(prioritized=mt.Prioritized())), batch)
         errors.append(batch.errors)
     assert np.ptp(errors[0]) > 0.1
     np.testing.assert_allclose(errors[1], errors[0], rtol=1e-5)

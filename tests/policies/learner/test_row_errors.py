@@ -20,7 +20,7 @@ from tests.tiers import LONG
 
 VECTOR, LEVER = spaces.Box(-1, 1, (4,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
 THREE = spaces.Discrete(3)
-MEMORY = mt.Replay(prioritised=mt.Prioritised(initial="error"))
+MEMORY = mt.Replay(prioritized=mt.Prioritized(initial="error"))
 KINDS: dict[str, tuple[Any, Any]] = {
     "dqn": (mt.DQN, THREE), "c51": (mt.C51, THREE), "rainbow": (mt.Rainbow, THREE), "ddpg": (mt.DDPG, LEVER),
     "td3": (mt.TD3, LEVER), "sac": (mt.SAC, LEVER), "sac, discrete": (mt.SAC, THREE),
@@ -90,7 +90,7 @@ def test_torch_equals_tensorflow(kind):
     assert np.array_equal(found, torch(batch_of(kind, 2)))
 
 
-def test_observations_are_normalised_as_in_updates():
+def test_observations_are_normalized_as_in_updates():
     learner, batch = learner_of("dqn", [3], normalize_observations=True), batch_of("dqn", 1)
     plain = rate_of(learner)(batch)
     kept = learner.weights.statistics["observation"]
@@ -126,15 +126,15 @@ def test_other_agents_and_memories_are_refused():
     from torch import nn, optim
 
     goals = spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), VECTOR))
-    triplets = mt.Replay(prioritised=mt.Prioritised(initial="error"), triplets=mt.Triplets())
+    triplets = mt.Replay(prioritized=mt.Prioritized(initial="error"), triplets=mt.Triplets())
     with pytest.raises(ConfigError, match="its losses read triplets, which reach beyond the n steps of a row"):
         mt.TRL(goals, THREE, seed=0, memory=triplets)
     model = nn.Linear(4, 3)
     with pytest.raises(ConfigError, match="its networks are modules of your own"):
         mt.DQN(VECTOR, THREE, seed=0, memory=MEMORY, network=model)
     with pytest.raises(
-        ConfigError, match=r"CustomAgent: Prioritised\(initial=.error.\) computes the errors of new rows"
+        ConfigError, match=r"CustomAgent: Prioritized\(initial=.error.\) computes the errors of new rows"
     ):
         mt.CustomAgent(model, lambda model, batch: None, optim.Adam(model.parameters()), memory=MEMORY)
-    with pytest.raises(ConfigError, match=r"Prioritised\(initial\) has no effect on the replay of rollouts"):
+    with pytest.raises(ConfigError, match=r"Prioritized\(initial\) has no effect on the replay of rollouts"):
         mt.PPO(VECTOR, THREE, seed=0, memory=MEMORY)

@@ -53,9 +53,9 @@ def played(steps, ends=(), rows=40, turns=None):
     return streams
 
 
-def reader_of(streams, n_step=1, prioritised=None, **settings):
+def reader_of(streams, n_step=1, prioritized=None, **settings):
     hindsight = mt.Hindsight(**{"reward_fn": near, "share": 1.0, **settings})
-    needs = Needs.of(mt.Replay(40, n_step, prioritised, hindsight))
+    needs = Needs.of(mt.Replay(40, n_step, prioritized, hindsight))
     return streams.reader([[0]], needs, reader_class(needs))
 
 
@@ -128,9 +128,9 @@ def test_a_share_keeps_its_own_goals():
     assert goals_of(found(reader_of(played(**EPISODES), share=0.0))) == {place: [100] for place in LATER}
 
 
-def test_three_steps_of_prioritised_rows_by_hand():
+def test_three_steps_of_prioritized_rows_by_hand():
     """From place 1, to 2, 3 and 4, where the episode ends: -1 - 1/2 + 0 for goal 4, -1 + 0 - 1/4 for goal 3."""
-    reader = reader_of(played(**EPISODES), 3, mt.Prioritised(alpha=1.0, beta=0.0))
+    reader = reader_of(played(**EPISODES), 3, mt.Prioritized(alpha=1.0, beta=0.0))
     batch = reader.sample([np.random.default_rng(1)], np.array([0.5]), 64)
     batch.errors = np.where(batch.obs[..., ACHIEVED] == 1, 1e6, 1e-6).astype(np.float32)
     reader.learned(batch)

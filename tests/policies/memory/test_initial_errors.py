@@ -16,7 +16,7 @@ from marltrain.policies.memory.ring_part import RingPart
 from tests.policies.memory.test_priorities import WORLDS, chain, go_on
 from tests.policies.memory.worlds import Record, World, drive
 
-ERRORS = mt.Prioritised(initial="error")
+ERRORS = mt.Prioritized(initial="error")
 
 
 def outcome_is_known(row: Any, record: Record, player: int, n_step: int) -> bool:
@@ -209,7 +209,7 @@ def error_by_hand(ring: Any, number: int, flat: Any) -> Any:
 
 def run(folder: Any = None, resume: Any = None, **settings: Any) -> Any:
     """Train linear DQN on CartPole; return the trainer, the result and the agent."""
-    given = {"learning_starts": 60, "memory": mt.Replay(n_step=3, prioritised=ERRORS), **settings.pop("agent", {})}
+    given = {"learning_starts": 60, "memory": mt.Replay(n_step=3, prioritized=ERRORS), **settings.pop("agent", {})}
     agents = mt.make_agents("dqn", "marltrain/CartPole-v1", seed=0, batch_size=16, network=mt.MLP(()), **given)
     trainer: Any = mt.DecentralizedTrainer("marltrain/CartPole-v1", **{
         "seed": 3, "num_train_envs": 4, "num_test_envs": 1, "episodes_per_test": 1, "test_freq": None,
@@ -232,7 +232,7 @@ def test_priorities_by_hand():
     assert (slots[100:] == 0).all() and np.count_nonzero(ring.next < -1) > 4
 
 
-@pytest.mark.parametrize("agent", [{}, {"jit_compile": True, "memory": mt.Replay(prioritised=ERRORS)}])
+@pytest.mark.parametrize("agent", [{}, {"jit_compile": True, "memory": mt.Replay(prioritized=ERRORS)}])
 def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, agent):
     """Checkpoints between updates, with rows that wait for their outcome; without checkpoints the run is the same."""
 
@@ -249,7 +249,7 @@ def test_a_resumed_run_equals_one_that_was_not_stopped(tmp_path, agent):
 
 
 def test_values_are_checked():
-    with pytest.raises(ConfigError, match=r"Prioritised: initial must be one of error, got .eror.\. Did you mean"):
-        mt.Prioritised(initial="eror")
+    with pytest.raises(ConfigError, match=r"Prioritized: initial must be one of error, got .eror.\. Did you mean"):
+        mt.Prioritized(initial="eror")
     with pytest.raises(ConfigError, match="initial must be at least"):
-        mt.Prioritised(initial=-1.0)
+        mt.Prioritized(initial=-1.0)

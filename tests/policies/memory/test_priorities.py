@@ -18,15 +18,15 @@ from tests.policies.memory.worlds import Record, World, blank, drive, one_group,
 GAMMA = np.array([0.9])
 
 
-def reader_of(streams, seats, prioritised=None, n_step=1):
-    """A reader whose memory is prioritised."""
-    replay = mt.Replay(10_000, n_step, prioritised or mt.Prioritised())
+def reader_of(streams, seats, prioritized=None, n_step=1):
+    """A reader whose memory is prioritized."""
+    replay = mt.Replay(10_000, n_step, prioritized or mt.Prioritized())
     return streams.reader(seats, Needs(False, n_step=n_step, replay=replay))
 
 
-def with_numbers(streams, prioritised):
+def with_numbers(streams, prioritized):
     """A reader of player 0, and the numbers that it follows."""
-    replay = mt.Replay(10_000, 1, prioritised)
+    replay = mt.Replay(10_000, 1, prioritized)
     numbers = MemoryNumbers(replay, "test")
 
     def make(ring, rows, needs):
@@ -148,7 +148,7 @@ def test_priorities_follow_the_rows(make, envs, rows, dense, seats, seed):
 
 def test_a_new_row_does_not_inherit_the_priority_of_the_row_that_it_overwrites():
     streams = chain(9, rows=8)  # the ring has 9 slots
-    reader = reader_of(streams, [[0]], mt.Prioritised(initial=2.0))
+    reader = reader_of(streams, [[0]], mt.Prioritized(initial=2.0))
     late = draw(reader, 64)
     learn(reader, late, lambda value: 7.0 if value == 1 else 0.5)
     slots = reader.choice._slots()[0, :, 0]
@@ -169,7 +169,7 @@ def test_a_ring_that_grows_keeps_the_priorities():
     holder = rollouts(streams, [[1]])
     for value in range(5):
         go_on(streams, value)
-    reader = reader_of(streams, [[0]], mt.Prioritised(alpha=1.0))
+    reader = reader_of(streams, [[0]], mt.Prioritized(alpha=1.0))
     learn(reader, draw(reader, 64), lambda value: value + 1)
     before, ring = reader.choice._slots()[0].copy(), streams.rings[0]
     for value in range(5, 9):
@@ -203,7 +203,7 @@ def test_frequencies_are_those_of_the_law(alpha):
     for t in range(31):
         streams.learning(np.array([True, t % 3 > 0]))
         go_on(streams, t)
-    reader, ring = reader_of(streams, [[1, 0]], mt.Prioritised(alpha=alpha)), streams.rings[0]
+    reader, ring = reader_of(streams, [[1, 0]], mt.Prioritized(alpha=alpha)), streams.rings[0]
     rng = np.random.default_rng(5)
     learn(reader, draw(reader, 400), lambda _: rng.exponential())
     slots = np.stack([reader.choice._slots()[reader.choice._players.tolist().index(p)] for p in (0, 1)]).reshape(-1)
@@ -224,7 +224,7 @@ def test_frequencies_are_those_of_the_law(alpha):
 def test_each_row_of_a_batch_comes_from_its_own_part_of_the_sum():
     """Priorities 1, 2, 3, 4 and 10: rows 0 to 3 share the first half of the sum, row 4 is the second."""
     streams = chain(6)
-    reader = reader_of(streams, [[0]], mt.Prioritised(alpha=1.0, epsilon=1e-12))
+    reader = reader_of(streams, [[0]], mt.Prioritized(alpha=1.0, epsilon=1e-12))
     learn(reader, draw(reader, 64), lambda value: [1, 2, 3, 4, 10][int(value)])
     for seed in range(20):
         assert draw(reader, 4, [seed]).obs[0, 2:, 0].tolist() == [4, 4]
@@ -234,7 +234,7 @@ def test_each_row_of_a_batch_comes_from_its_own_part_of_the_sum():
 def test_importance_weights_by_hand():
     """Priorities 1 and 4: probabilities ** alpha 1/3 and 2/3; (N P) ** -beta over the largest is 1 and 2 ** -0.5."""
     streams = chain(3)
-    reader = reader_of(streams, [[0]], mt.Prioritised(alpha=0.5, beta=0.5, epsilon=1e-12))
+    reader = reader_of(streams, [[0]], mt.Prioritized(alpha=0.5, beta=0.5, epsilon=1e-12))
     learn(reader, draw(reader, 32), lambda value: [1, 4][int(value)])
     batch = draw(reader, 6)
     assert batch.obs[0, :, 0].tolist() == [0, 0, 1, 1, 1, 1]
@@ -249,11 +249,11 @@ def test_the_effective_share_is_that_of_the_law():
 
     Of 80 exponential priorities, the mean over many draws is near the exact share.
     """
-    reader = reader_of(chain(3), [[0]], mt.Prioritised(alpha=1.0, beta=0.3, epsilon=1e-12))
+    reader = reader_of(chain(3), [[0]], mt.Prioritized(alpha=1.0, beta=0.3, epsilon=1e-12))
     assert draw(reader, 5).effective == pytest.approx([1.0])
     learn(reader, draw(reader, 32), lambda value: [1, 4][int(value)])
     assert draw(reader, 5).effective == pytest.approx([1 / (1 / 25 + 16 / 25) / 2])
-    reader, rng = reader_of(chain(21, rows=20, envs=4), [[0]], mt.Prioritised(alpha=0.7)), np.random.default_rng(3)
+    reader, rng = reader_of(chain(21, rows=20, envs=4), [[0]], mt.Prioritized(alpha=0.7)), np.random.default_rng(3)
     learn(reader, draw(reader, 2000), lambda value: rng.exponential())
     powers = reader.choice._slots()[reader.choice._slots() > 0].astype(np.float64) ** 0.7
     exact = powers.sum() ** 2 / (len(powers) * (powers**2).sum())
@@ -289,7 +289,7 @@ def test_agents_of_a_reader_draw_as_they_would_alone():
 
 def test_n_step_transitions_begin_at_the_drawn_rows():
     streams = chain(6, rewards=[0, 1, 2, 4, 8, 16])
-    reader = reader_of(streams, [[0]], mt.Prioritised(alpha=1.0), n_step=3)
+    reader = reader_of(streams, [[0]], mt.Prioritized(alpha=1.0), n_step=3)
     learn(reader, draw(reader, 64), lambda value: 1e6 if value == 1 else 1e-6)
     batch = reader.sample([np.random.default_rng(0)], np.array([0.5]), 4)
     assert batch.reward.tolist() == [[2 + 4 / 2 + 8 / 4] * 4] and batch.next_obs[0, :, 0].tolist() == [4] * 4
@@ -300,7 +300,7 @@ def test_n_step_transitions_begin_at_the_drawn_rows():
 
 def test_a_new_alpha_holds_for_all_rows_and_a_new_beta_for_the_next_batch():
     streams = chain(4)
-    reader, numbers = with_numbers(streams, mt.Prioritised(alpha=1.0, beta=1.0))
+    reader, numbers = with_numbers(streams, mt.Prioritized(alpha=1.0, beta=1.0))
     learn(reader, draw(reader, 64), lambda value: [1, 4, 9][int(value)])
     numbers.set(0, "alpha", 0.5)
     numbers.set(0, "beta", mt.linear(0.0, 1.0, 10))
@@ -371,7 +371,7 @@ def test_wrong_errors_and_settings():
         with pytest.raises(AgentError, match="priorities must be finite and at least 0, got the error"):
             learn(reader, draw(reader, 4), lambda value, error=error: error)
     for wrong in ({"alpha": -0.1}, {"beta": 1.5}, {"initial": 0.0}, {"epsilon": 0.0}):
-        with pytest.raises(ConfigError, match=f"Prioritised: {next(iter(wrong))} must be"):
-            mt.Prioritised(**wrong)
-    with pytest.raises(ConfigError, match="prioritised must be"):
-        mt.Replay(prioritised=True)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"Prioritized: {next(iter(wrong))} must be"):
+            mt.Prioritized(**wrong)
+    with pytest.raises(ConfigError, match="prioritized must be"):
+        mt.Replay(prioritized=True)  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ def test_rows_that_left_a_window_do_not_return():
 def test_all_rows_are_dropped_periodically():
     """Every 6 env steps of 2 environments, at batch steps 0, 3, 6, ..."""
     streams, found = chain(1, envs=2), []
-    reader = windowed(streams, clear_every=6, prioritised=mt.Prioritised())
+    reader = windowed(streams, clear_every=6, prioritized=mt.Prioritized())
     for value in range(1, 9):
         go_on(streams, value)
         found.append(int(reader.size()[0]) // 2)

@@ -114,7 +114,7 @@ def test_bounds_of_the_geometric_law(gamma, only):
 
 def test_rows_are_chosen_by_priorities_and_windows():
     streams = played(**EPISODES)
-    reader = reader_of(streams, prioritised=mt.Prioritised(alpha=1.0, beta=0.0), n_step=3)
+    reader = reader_of(streams, prioritized=mt.Prioritized(alpha=1.0, beta=0.0), n_step=3)
     batch = sampled(reader, 64)
     batch.errors = np.where(batch.obs[..., ACHIEVED] == 1, 1e6, 1e-6).astype(np.float32)
     reader.learned(batch)

@@ -38,11 +38,11 @@ def leaves(reader):
 # half-lives
 
 
-@pytest.mark.parametrize("prioritised", [None, mt.Prioritised(alpha=0.5, initial=3.0)])
-def test_rows_of_equal_priority_are_drawn_half_as_often_after_a_half_life(prioritised):
+@pytest.mark.parametrize("prioritized", [None, mt.Prioritized(alpha=0.5, initial=3.0)])
+def test_rows_of_equal_priority_are_drawn_half_as_often_after_a_half_life(prioritized):
     """2 environments and a half-life of 6 env steps: the third batch step before has half the probability."""
     streams = chain(30, rows=12, envs=2)
-    reader = reader_of(streams, half_life=6, prioritised=prioritised)
+    reader = reader_of(streams, half_life=6, prioritized=prioritized)
     for value in range(30, 140):  # 46 half-lives: leaves are computed anew several times
         go_on(streams, value)
         if value % 9 == 0:
@@ -58,7 +58,7 @@ def test_rows_of_equal_priority_are_drawn_half_as_often_after_a_half_life(priori
 def test_importance_weights_correct_priorities_and_not_age():
     """Priorities 1 and 4 of rows that are one half-life apart: probabilities 1 : 8, weights 1 and 1/2 (beta 1/2)."""
     streams = chain(3)
-    reader = reader_of(streams, half_life=1, prioritised=mt.Prioritised(alpha=1.0, beta=0.5, epsilon=1e-12))
+    reader = reader_of(streams, half_life=1, prioritized=mt.Prioritized(alpha=1.0, beta=0.5, epsilon=1e-12))
     learn(reader, draw(reader, 32), lambda value: [1, 4][int(value)])
     np.testing.assert_allclose(leaves(reader)[:2, 0], [1 / 9, 8 / 9], rtol=1e-6)
     batch = draw(reader, 9)
@@ -81,7 +81,7 @@ def test_frequencies_follow_priorities_windows_ages_and_masks():
     ring = streams.rings[0]
     assert ring.capacity == 48 and holder.size().any()
     holder.take(GAMMA)
-    reader = reader_of(streams, [[1, 0]], capacity=400, window=180, half_life=40, prioritised=mt.Prioritised(alpha=0.7))
+    reader = reader_of(streams, [[1, 0]], capacity=400, window=180, half_life=40, prioritized=mt.Prioritized(alpha=0.7))
     rng = np.random.default_rng(2)
     for t in range(25, 83):
         streams.learning(np.array([True, t % 3 > 0]))
@@ -108,7 +108,7 @@ def test_frequencies_follow_priorities_windows_ages_and_masks():
 def test_a_long_silence_keeps_all_rows_drawable():
     """A seat that no longer learns: its rows become hundreds of half-lives old, and their order of magnitude stays."""
     streams = chain(5, rows=600)
-    reader = reader_of(streams, capacity=600, half_life=1, prioritised=mt.Prioritised())
+    reader = reader_of(streams, capacity=600, half_life=1, prioritized=mt.Prioritized())
     reader.size()
     streams.learning(np.array([False]))
     for value in range(5, 500):
@@ -141,7 +141,7 @@ def test_the_oldest_rows_are_dropped_by_hand():
         streams = chain(6, rows=10)
         reader = reader_of(
             streams, capacity=10, effective_share=least, effective_low=1.0 / 10,
-            prioritised=mt.Prioritised(alpha=1.0, epsilon=1e-12, initial=8.0),
+            prioritized=mt.Prioritized(alpha=1.0, epsilon=1e-12, initial=8.0),
         )  # fmt: skip
         assert reader.size().tolist() == [5]
         learn(reader, draw(reader, 64), lambda value: [1, 1, 8, 8, 8][int(value)])
@@ -154,7 +154,7 @@ def test_the_newest_rows_stay_in_any_case():
     streams = chain(9, rows=10)
     reader = reader_of(
         streams, capacity=10, effective_share=0.95, effective_low=4,
-        prioritised=mt.Prioritised(alpha=1.0, initial=1e-3),
+        prioritized=mt.Prioritized(alpha=1.0, initial=1e-3),
     )  # fmt: skip
     learn(reader, draw(reader, 200), lambda value: 100.0**value)
     go_on(streams, 9)
@@ -168,7 +168,7 @@ def test_when_it_is_checked_does_not_matter():
     for looks in (1, 2, 3):
         streams = chain(200, rows=300)
         reader = reader_of(
-            streams, capacity=300, effective_share=0.8, half_life=100, prioritised=mt.Prioritised(initial=1.0)
+            streams, capacity=300, effective_share=0.8, half_life=100, prioritized=mt.Prioritized(initial=1.0)
         )
         learn(reader, draw(reader, 100), lambda value: 1 + value % 7)
         for value in range(200, 332):
@@ -181,7 +181,7 @@ def test_when_it_is_checked_does_not_matter():
 
 def test_a_restored_reader_ages_and_drops_as_before():
     streams = chain(44, rows=51, envs=3)
-    settings = {"capacity": 150, "half_life": 30, "effective_share": 0.6, "prioritised": mt.Prioritised()}
+    settings = {"capacity": 150, "half_life": 30, "effective_share": 0.6, "prioritized": mt.Prioritized()}
     reader = reader_of(streams, **settings)
     learn(reader, draw(reader, 40), lambda value: abs(np.sin(value)))
     others = Streams(streams.spec, 3, {0: Storage(51)})
@@ -219,6 +219,6 @@ def test_wrong_settings():
         ("half_life", 0), ("effective_share", 0.0), ("effective_share", 1.5), ("effective_low", -1),
     ]  # fmt: skip
     for name, value in wrong:
-        given: dict[str, Any] = {"prioritised": mt.Prioritised(), name: value}
+        given: dict[str, Any] = {"prioritized": mt.Prioritized(), name: value}
         with pytest.raises(ConfigError, match=f"Replay: {name} must be .* got {value}"):
             mt.Replay(**given)

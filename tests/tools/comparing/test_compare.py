@@ -72,7 +72,7 @@ def test_another_column_of_the_tests(tmp_path):
     assert found.metric == "return/player_0"
 
 
-def test_several_environments_are_normalised(tmp_path):
+def test_several_environments_are_normalized(tmp_path):
     write(tmp_path)
     write(tmp_path, env=OTHER, scores={name: [-100 * v for v in values] for name, values in FIRST.items()})
     with pytest.raises(mt.ConfigError, match=r"runs of different environments, .* different units"):

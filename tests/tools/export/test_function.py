@@ -70,7 +70,7 @@ def test_greedy_actions_of_every_algorithm_are_the_agents(name, backend):
         assert made.get("probabilities", made.get("values")).shape == (40, 4)
 
 
-def test_probabilities_are_the_softmax_of_the_legal_logits_of_normalised_observations():
+def test_probabilities_are_the_softmax_of_the_legal_logits_of_normalized_observations():
     agent = with_statistics(mt.PPO(MASKED, FOUR, network=mt.MLP((), "relu"), normalize_observations=True, seed=1))
     rng = np.random.default_rng(0)
     observation = rng.standard_normal((6, 5)).astype(np.float32)

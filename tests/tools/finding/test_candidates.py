@@ -43,7 +43,7 @@ def test_another_optimizer_starts_without_moments():
     copied = copies_of(agents, 1, {"optimizer": "sgd", "momentum": 0.9})[0].state().arrays
     before = agents[0].state().arrays
     assert all(np.array_equal(copied[name], array) for name, array in before.items() if name.startswith("net/"))
-    assert not any(array.any() for name, array in copied.items() if name.startswith("optimiser/"))
+    assert not any(array.any() for name, array in copied.items() if name.startswith("optimizer/"))
 
 
 def test_an_agent_in_several_seats_has_one_copy():

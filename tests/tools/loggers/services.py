@@ -88,7 +88,7 @@ def test_wandb_offline_directory_holds_the_run_and_its_resumed_part():
     assert begun[0].display_name == "run" and begun[0].project == "marltrain"
     kinds = [record.artifact for record in records(files[1]) if record.WhichOneof("record_type") == "artifact"]
     requests = [r.request.log_artifact.artifact for r in records(files[1]) if r.request.HasField("log_artifact")]
-    assert {"run-tables", "run-best"} <= {artefact.name for artefact in [*kinds, *requests]}
+    assert {"run-tables", "run-best"} <= {artifact.name for artifact in [*kinds, *requests]}
     assert list(files[1].parent.glob("files/media/images/*.png")) and list(
         files[1].parent.glob("files/media/table/*.json")
     )

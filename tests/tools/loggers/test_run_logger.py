@@ -41,7 +41,7 @@ def wandb(monkeypatch):
 
 
 class FakeMLflow:
-    """A module `mlflow` with a client that holds its runs: name, params, metrics, artefacts, status."""
+    """A module `mlflow` with a client that holds its runs: name, params, metrics, artifacts, status."""
 
     def __init__(self) -> None:
         self.entities = SimpleNamespace(Metric=lambda *values: values, Param=lambda *values: values)
@@ -57,7 +57,7 @@ class FakeMLflow:
         return "1"
 
     def create_run(self, experiment, run_name):
-        self.runs.append(SimpleNamespace(name=run_name, params={}, metrics=defaultdict(list), artefacts=[], status=""))
+        self.runs.append(SimpleNamespace(name=run_name, params={}, metrics=defaultdict(list), artifacts=[], status=""))
         return SimpleNamespace(info=SimpleNamespace(run_id=str(len(self.runs) - 1)))
 
     def update_run(self, run_id, status):
@@ -76,10 +76,10 @@ class FakeMLflow:
             self.runs[int(run_id)].metrics[name].append((step, value))
 
     def log_artifact(self, run_id, file):
-        self.runs[int(run_id)].artefacts.append(file.rsplit("/", 1)[-1])
+        self.runs[int(run_id)].artifacts.append(file.rsplit("/", 1)[-1])
 
     def log_artifacts(self, run_id, folder, name):
-        self.runs[int(run_id)].artefacts.append(name)
+        self.runs[int(run_id)].artifacts.append(name)
 
     def set_terminated(self, run_id, status):
         self.runs[int(run_id)].status = status
@@ -126,7 +126,7 @@ def test_mlflow_gets_parameters_curves_and_files_and_a_resumed_run_sends_no_poin
     assert mlflow.runs == [there] and steps == sorted(set(steps)) and all(90 < step <= 120 for step in missing)
     assert max(steps) == max(result["history"]["env_steps"])
     assert there.params["trainer/steps_per_train"] == "90" and there.params["seats/1/player"] == "player_1"
-    assert {"config.json", "history.parquet", "episodes.parquet", "best"} <= set(there.artefacts)
+    assert {"config.json", "history.parquet", "episodes.parquet", "best"} <= set(there.artifacts)
     assert there.status == "FINISHED" and there.name == "run"
 
 

@@ -46,8 +46,8 @@ def test_every_callback_with_its_arguments_becomes_a_file_and_back(tmp_path):
 
 @pytest.mark.parametrize("kind", CALLBACKS)
 def test_unknown_arguments_are_refused(kind):
-    with pytest.raises(mt.ConfigError, match=f"{kind} has no argument 'colour'"):
-        make_callback({"type": kind, **GIVEN[kind], "colour": 1})
+    with pytest.raises(mt.ConfigError, match=f"{kind} has no argument 'color'"):
+        make_callback({"type": kind, **GIVEN[kind], "color": 1})
 
 
 def test_a_file_chooses_no_code():

@@ -30,7 +30,7 @@ network = "MLP((16,))"
 [players."adversary_*"]
 algo = "dqn"
 epsilon = "linear(1, 0.1, 500)"
-memory = "Replay(prioritised=Prioritised())"
+memory = "Replay(prioritized=Prioritized())"
 
 [players.agent_0]
 algo = "ppo"
@@ -64,7 +64,7 @@ def test_a_file_is_read_and_written(tmp_path):
     assert plan.settings == {"gamma": 0.95, "network": mt.MLP((16,))}
     hunters, prey = plan.players["adversary_*"], plan.players["agent_0"]
     assert hunters.settings["epsilon"] == mt.linear(1, 0.1, 500) and hunters.learns is None and hunters.explores
-    assert hunters.settings["memory"] == mt.Replay(prioritised=mt.Prioritised())
+    assert hunters.settings["memory"] == mt.Replay(prioritized=mt.Prioritized())
     assert (prey.algo, prey.learns, prey.explores) == ("ppo", False, False)
     stop, adapt = plan.callbacks
     assert isinstance(stop, mt.EarlyStopping) and isinstance(adapt, mt.Adapt)
@@ -120,7 +120,7 @@ def test_settings_survive_their_file(tmp_path):
         "trainer": {"steps_per_train": 24, "test_freq_steps": None, "resources": {"num_cpus": 1}},
         "agents": {
             "max_grad_norm": None,
-            "memory": mt.Prioritised(),
+            "memory": mt.Prioritized(),
             "network": mt.MLP((5, 3)),
             "learning_rate": mt.linear(0.1, 0.2, 9),
         },

@@ -49,11 +49,11 @@ def agents_with(name, value, memory=None):
             agent.hyper.batch_size = value
         return made
     if name in ("alpha", "beta"):
-        return dqn(memory=mt.Replay(prioritised=mt.Prioritised(**{name: value})))
+        return dqn(memory=mt.Replay(prioritized=mt.Prioritized(**{name: value})))
     if name in ("clip", "entropy_coef"):
         return ppo(**{name: value})
     if name == "window":
-        return dqn(memory=mt.Replay(window=value, prioritised=mt.Prioritised()))
+        return dqn(memory=mt.Replay(window=value, prioritized=mt.Prioritized()))
     return dqn(**{name: value}, **given)
 
 
@@ -72,7 +72,7 @@ def test_direction_bounds_and_no_collapse(by, name):
     else:
         values = [above] * 20 + [below] * 60
     adapt = mt.Adapt(name, by=by, low=low, high=high, rate=0.1, every=1, smoothing=0.0)
-    memory = mt.Replay(prioritised=mt.Prioritised()) if by == "effective_sample_size" else None
+    memory = mt.Replay(prioritized=mt.Prioritized()) if by == "effective_sample_size" else None
     made = agents_with(name, start, memory)
     seen = [step[f"{name}/anna"] for step in driven(adapt, made, values)]
     assert all(low <= value <= high for value in seen)
@@ -111,15 +111,15 @@ def test_a_plateau_moves_the_number_and_an_improvement_moves_it_back():
     assert [agent.hyper.entropy_coef for agent in agents] == pytest.approx([0.3, 0.3])
 
 
-PRIORITISED = {"memory": mt.Replay(prioritised=mt.Prioritised(beta=0.5))}
+PRIORITIZED = {"memory": mt.Replay(prioritized=mt.Prioritized(beta=0.5))}
 RUNS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "dqn, noise": (dqn, {"batch_size": 8, "update_per_step": 1.0}, {"name": "batch_size", "by": "gradient_noise",
                                                                     "low": 2, "high": 64}),
     "ppo, rows": (ppo, {"learning_rate": 0.1}, {"name": "clip", "by": "effective_sample_size", "low": 0.05, "high": 0.4,
                                               "target": 0.9}),
-    "dqn, beta": (dqn, PRIORITISED, {"name": "beta", "by": "effective_sample_size", "low": 0.1, "high": 1.0}),
+    "dqn, beta": (dqn, PRIORITIZED, {"name": "beta", "by": "effective_sample_size", "low": 0.1, "high": 1.0}),
     "dqn, window": (dqn, {"memory": mt.Replay(60, window=20, half_life=40, effective_share=0.2,
-                                              prioritised=mt.Prioritised())},
+                                              prioritized=mt.Prioritized())},
                     {"name": "window", "by": "effective_sample_size", "low": 5, "high": 40, "target": 0.8}),
     "dqn, errors": (dqn, {}, {"name": "epsilon", "by": "td_error", "low": 0.05, "high": 1.0}),
 }  # fmt: skip
@@ -213,7 +213,7 @@ def test_wrong_arguments_are_refused(arguments, message):
         ({"by": "effective_sample_size"}, {}, "dqn: the effective sample size of its draws is always that of all rows"),
         (
             {"by": "effective_sample_size"},
-            {"memory": mt.Replay(prioritised=mt.Prioritised(alpha=0.0))},
+            {"memory": mt.Replay(prioritized=mt.Prioritized(alpha=0.0))},
             "dqn: the effective sample size of its draws is always that of all rows",
         ),
     ],

@@ -10,13 +10,13 @@ import marltrain as mt
 from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
 
 NEAR = {"update_per_step": 0.5, "batch_size": 8, "tau": 0.1}
-PRIORITIES = mt.Prioritised(alpha=0.4, beta=0.4)
+PRIORITIES = mt.Prioritized(alpha=0.4, beta=0.4)
 NUMBERS: dict[str, tuple[Any, dict[str, Any], float, float]] = {
     "window": (dqn, {"memory": mt.Replay(window=15)}, 15, 3),
     "half_life": (dqn, {"memory": mt.Replay(half_life=40)}, 40, 2),
     "effective_share": (dqn, {"memory": mt.Replay(30, effective_share=0.1, half_life=8)}, 0.1, 0.9),
-    "alpha": (dqn, {"memory": mt.Replay(prioritised=PRIORITIES)}, 0.4, 0.9),
-    "beta": (dqn, {"memory": mt.Replay(prioritised=PRIORITIES)}, 0.4, 0.9),
+    "alpha": (dqn, {"memory": mt.Replay(prioritized=PRIORITIES)}, 0.4, 0.9),
+    "beta": (dqn, {"memory": mt.Replay(prioritized=PRIORITIES)}, 0.4, 0.9),
     "batch_size": (dqn, {}, 8, 2),
     "epsilon": (dqn, {"epsilon": 0.9}, 0.9, 0.1),
     "tau": (dqn, {}, 0.1, 0.9),

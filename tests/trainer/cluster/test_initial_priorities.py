@@ -110,7 +110,7 @@ def test_a_changed_learning_mask_brings_the_runners_back(monkeypatch):
     monkeypatch.setattr(RunnerCollector, "settle", noted)
     for runners in (1, 3):
         env = "marltrain/simple_spread_v3"
-        replay = mt.Replay(2_000, 3, mt.Prioritised(initial="error"))
+        replay = mt.Replay(2_000, 3, mt.Prioritized(initial="error"))
         agents = mt.make_agents(
             "dqn", env, seed=0, share=True, learning_starts=20, batch_size=8, network=mt.MLP((4,)), memory=replay
         )
@@ -155,7 +155,7 @@ def test_without_updates_priorities_equal_those_of_one_process(monkeypatch, name
         by_driver.clear()
         agents = mt.make_agents(
             algorithm, env, env_args=settings.get("env_args"), seed=0, learning_starts=10**6, network=mt.MLP((4,)),
-            backend=backend, memory=mt.Replay(2_000, 3, mt.Prioritised(initial="error")),
+            backend=backend, memory=mt.Replay(2_000, 3, mt.Prioritized(initial="error")),
         )  # fmt: skip
         trainer: Any = mt.DecentralizedTrainer(
             env, num_train_envs=3, num_test_envs=1, episodes_per_test=1, update_freq=12, steps_per_train=144, seed=0,

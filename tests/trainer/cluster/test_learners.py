@@ -21,11 +21,11 @@ from tests.trainer.cluster.local_actors import local_actors  # noqa: F401
 from tests.trainer.cluster.training import COMMON, assert_equal
 
 SPREAD = "marltrain/simple_spread_v3"
-PRIORITISED: dict[str, Any] = {
-    "learning_starts": 60, "batch_size": 16, "memory": mt.Replay(prioritised=mt.Prioritised()),
+PRIORITIZED: dict[str, Any] = {
+    "learning_starts": 60, "batch_size": 16, "memory": mt.Replay(prioritized=mt.Prioritized()),
 }  # fmt: skip
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "dqn": (PRIORITISED, {"update_freq": 40, "steps_per_train": 280}),
+    "dqn": (PRIORITIZED, {"update_freq": 40, "steps_per_train": 280}),
     "ppo": ({"normalize_observations": True}, {"update_freq": 100, "steps_per_train": 200}),
     "vdn": (
         {"learning_starts": 60, "batch_size": 16}, {"update_freq": 40, "steps_per_train": 200, "team_reward": "mean"}
@@ -166,7 +166,7 @@ def test_learners_of_several_kinds_are_updated_at_the_same_time(local_actors):  
     """A DQN with 3 updates a round, and two PPO agents, one of which does not learn: in two actors."""
 
     def agents() -> list[Any]:
-        dqn = ("dqn", {**PRIORITISED, "update_per_step": 0.03})
+        dqn = ("dqn", {**PRIORITIZED, "update_per_step": 0.03})
         return mt.make_agents({"agent_0": dqn, "agent_*": "ppo"}, SPREAD, seed=0)
 
     expected = trained("ppo", agents(), (1, 0, 1))

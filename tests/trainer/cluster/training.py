@@ -14,14 +14,14 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], dict[str, Any]]] = {
     "ppo": ("marltrain/simple_spread_v3", "ppo", {}, {"update_freq": 150, "steps_per_train": 450}),
     "dqn": (
         "gymnasium/CartPole-v1", "dqn",
-        {"learning_starts": 60, "batch_size": 16, "memory": mt.Replay(prioritised=mt.Prioritised())},
+        {"learning_starts": 60, "batch_size": 16, "memory": mt.Replay(prioritized=mt.Prioritized())},
         {"update_freq": 35, "steps_per_train": 400},
     ),
     "error": (
         "gymnasium/CartPole-v1", "dqn",
         {
             "learning_starts": 60, "batch_size": 16, "network": mt.MLP(()),
-            "memory": mt.Replay(n_step=3, prioritised=mt.Prioritised(initial="error")),
+            "memory": mt.Replay(n_step=3, prioritized=mt.Prioritized(initial="error")),
         },
         {"update_freq": 35, "steps_per_train": 385},
     ),

@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {"jit_compile": True, "batch_size": 4, "network": mt.
 """A small batch, so that compiled code can draw its rows by rejection after few env steps."""
 
 
-PRIORITISED = mt.Replay(prioritised=mt.Prioritised(beta=mt.linear(0.4, 1.0, 500)))
+PRIORITIZED = mt.Replay(prioritized=mt.Prioritized(beta=mt.linear(0.4, 1.0, 500)))
 
 
 class Rounds(Callback):
@@ -83,7 +83,7 @@ def learners(env=SPREAD, **settings):
         pytest.param(SPREAD, {"optimizer": "rmsprop", "max_grad_norm": None}, id="rmsprop"),
         pytest.param(SPREAD, {"optimizer": "sgd", "batch_size": 7}, id="sgd"),
         *([pytest.param(TAG, {"capacity": 403}, id="two groups")] if LONG else []),
-        pytest.param(TAG, {"capacity": 203, "memory": PRIORITISED}, id="priorities in two groups"),
+        pytest.param(TAG, {"capacity": 203, "memory": PRIORITIZED}, id="priorities in two groups"),
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
     ],
 )

@@ -62,8 +62,8 @@ def test_kinds_of_values_may_differ():
 
 
 def test_parts_of_a_setting_are_named():
-    groups = [facts(memory={"capacity": 10_000, "prioritised": {"alpha": alpha}}) for alpha in (0.6, 0.7)]
-    assert differences(groups) == ["memory prioritised alpha 0.6", "memory prioritised alpha 0.7"]
+    groups = [facts(memory={"capacity": 10_000, "prioritized": {"alpha": alpha}}) for alpha in (0.6, 0.7)]
+    assert differences(groups) == ["memory prioritized alpha 0.6", "memory prioritized alpha 0.7"]
 
 
 def test_arguments_of_the_environment_and_of_the_trainer():

@@ -60,7 +60,7 @@ def test_coincident_lines_take_turns_and_are_told():
     assert ax.lines[1].get_linestyle() == "-" and ax.lines[1].get_markersize() == 3
 
 
-def test_both_colours_of_coincident_lines_are_seen():
+def test_both_colors_of_coincident_lines_are_seen():
     ax = lines([[1, 2, 3], [1, 2, 3]])
     for line, color in zip(ax.lines, ("#ff0000", "#0000ff"), strict=True):
         line.set(color=color, marker="")

@@ -45,13 +45,13 @@ def _read(folder, column, smooth):
 
 
 def pixels(path, color):
-    """Return the number of pixels of a colour."""
+    """Return the number of pixels of a color."""
     wanted = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     return int((np.abs(matplotlib.image.imread(path)[..., :3] - wanted).max(-1) < 0.02).sum())
 
 
 def drawn(path):
-    """Return whether the image contains the first colour."""
+    """Return whether the image contains the first color."""
     return pixels(path, COLORS[0]) > 0
 
 
@@ -174,7 +174,7 @@ def losses_of(ax, made):
 
 
 def lines(draw, made):
-    """The curves of one panel: label -> (colour, line style, marker)."""
+    """The curves of one panel: label -> (color, line style, marker)."""
     ax = new_figure(4, 3).subplots()
     draw(ax, made)
     return {str(line.get_label()): (line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
@@ -191,8 +191,8 @@ def players(tmp_path, names, learns, episodes=1):
     return made
 
 
-def test_player_has_the_same_colour_in_all_panels(tmp_path):
-    """Only the second and third learn: their losses have the colours of their returns."""
+def test_player_has_the_same_color_in_all_panels(tmp_path):
+    """Only the second and third learn: their losses have the colors of their returns."""
     made = players(tmp_path, ["a", "b", "c+d", "d"], ["b", "c+d", "d"])
     returns, losses = lines(returns_of, made), lines(losses_of, made)
     assert list(losses) == ["b", "c+d", "d"]
@@ -202,7 +202,7 @@ def test_player_has_the_same_colour_in_all_panels(tmp_path):
     assert shared["b+c"][0] == returns["b"][0]
 
 
-def test_line_styles_distinguish_players_beyond_the_colours(tmp_path):
+def test_line_styles_distinguish_players_beyond_the_colors(tmp_path):
     returns = lines(returns_of, players(tmp_path, [f"p{i}" for i in range(20)], []))
     assert len({look[:2] for look in returns.values()}) == 20
 

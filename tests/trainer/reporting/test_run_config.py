@@ -35,7 +35,7 @@ def test_config_json_records_versions_and_hardware():
 def test_memory_bytes_include_the_trees_of_priorities():
     """Two agents with a tree for each player that they read, here of all players."""
     made = {}
-    for name, memory in (("uniform", None), ("prioritised", mt.Replay(prioritised=mt.Prioritised()))):
+    for name, memory in (("uniform", None), ("prioritized", mt.Replay(prioritized=mt.Prioritized()))):
         agents = dqn(memory=memory, capacity=500)
         playing = trainer(steps_per_train=30, run_dir=name, shared_memory=True)
         playing.train(agents, [1, 1], plot=False)
@@ -44,7 +44,7 @@ def test_memory_bytes_include_the_trees_of_priorities():
     (scheduler,) = playing.run.context.schedulers
     trees: Any = scheduler._reader
     assert len(trees.choice._players) == 4
-    assert made["prioritised"] - made["uniform"] == trees.choice.nbytes > 4 * 500 * 8
+    assert made["prioritized"] - made["uniform"] == trees.choice.nbytes > 4 * 500 * 8
 
 
 def test_what_a_file_cannot_hold_is_named_and_refused(tmp_path):

@@ -231,8 +231,8 @@ def test_state_with_wrong_types_is_refused(run, place, value, message):
             lambda a: a.astype(int),
             "weight hidden0.weight must be float32 of shape",
         ),
-        ("agents/agents/0/optimiser/q/second", lambda a: a - 1, r"optimizer state 'second'\[0\] must be from 0"),
-        ("agents/agents/0/optimiser/q/count", lambda a: a + 1e9, r"optimizer state 'count'\[0\] must be from 0 to 16"),
+        ("agents/agents/0/optimizer/q/second", lambda a: a - 1, r"optimizer state 'second'\[0\] must be from 0"),
+        ("agents/agents/0/optimizer/q/count", lambda a: a + 1e9, r"optimizer state 'count'\[0\] must be from 0 to 16"),
     ],
 )
 def test_impossible_numbers_are_refused(run, name, change, message):

@@ -12,7 +12,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.memory.priorities import PrioritisedChoice
+from marltrain.policies.memory.priorities import PrioritizedChoice
 from marltrain.trainer.updating.asynchronous import TURN, learning_thread
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 from tests.tiers import LONG
@@ -186,9 +186,9 @@ def test_switch_interval_during_training():
 
 
 def test_rows_are_counted_after_the_running_update(monkeypatch):
-    """Counting the rows of a prioritised memory moves its trees, as the priorities of an update do."""
+    """Counting the rows of a prioritized memory moves its trees, as the priorities of an update do."""
     running, met = threading.Event(), []
-    update, size = UpdateScheduler._make, PrioritisedChoice.size
+    update, size = UpdateScheduler._make, PrioritizedChoice.size
 
     def slow(self, *arguments):
         running.set()
@@ -202,7 +202,7 @@ def test_rows_are_counted_after_the_running_update(monkeypatch):
         return size(self)
 
     monkeypatch.setattr(UpdateScheduler, "_make", slow)
-    monkeypatch.setattr(PrioritisedChoice, "size", counted)
-    agents = dqn(memory=mt.Replay(prioritised=mt.Prioritised()))
+    monkeypatch.setattr(PrioritizedChoice, "size", counted)
+    agents = dqn(memory=mt.Replay(prioritized=mt.Prioritized()))
     trained(agents, callbacks=[mt.LambdaCallback(on_update_start=lambda moment: None)])
     assert met and not any(met)

@@ -16,7 +16,7 @@ from marltrain.jit.compiling import inner
 
 INTERVAL, GRAVITY = 0.2, 9.8
 FASTEST_1, FASTEST_2 = 4 * math.pi, 9 * math.pi
-# Both links have mass 1, length 1, the centre of mass at half the length, and moment of inertia 1.
+# Both links have mass 1, length 1, the center of mass at half the length, and moment of inertia 1.
 
 
 class Acrobot(Game):

@@ -72,7 +72,7 @@ def taken(s: Any, row: int, column: int) -> bool:
 
 @inner
 def food_near(food: Any, row: int, column: int) -> bool:
-    """Return whether a food is at a place, on one of its eight neighbours, or two places away in a straight line."""
+    """Return whether a food is at a place, on one of its eight neighbors, or two places away in a straight line."""
     for r in range(max(row - 2, 0), min(row + 3, food.shape[0])):
         for c in range(max(column - 2, 0), min(column + 3, food.shape[1])):
             down, right = abs(r - row), abs(c - column)

@@ -11,15 +11,15 @@ from marltrain.envs.native.particle.world import (
     message_space,
     observation_space,
     read_message,
-    write_colour,
+    write_color,
     write_values,
 )
 from marltrain.jit.compiling import inner
 
 EVE, BOB, ALICE = range(3)
 CHANNELS = 4
-"""Length of messages, and of the colours that represent secrets and keys."""
-COLOURS = 2
+"""Length of messages, and of the colors that represent secrets and keys."""
+COLORS = 2
 
 
 class SimpleCrypto(Game):
@@ -40,8 +40,8 @@ class SimpleCrypto(Game):
                 "alice_0": (observation_space(2 * CHANNELS), action_space),
             },
             fields={
-                "secret": (int, (), (0, COLOURS - 1)),
-                "key": (int, (), (0, COLOURS - 1)),
+                "secret": (int, (), (0, COLORS - 1)),
+                "key": (int, (), (0, COLORS - 1)),
                 "said": (float, (3, CHANNELS)),
             },
             limit=whole("max_cycles", max_cycles),
@@ -51,8 +51,8 @@ class SimpleCrypto(Game):
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
         """Draw the secret and the key."""
-        s.secret = integer(s, COLOURS)
-        s.key = integer(s, COLOURS)
+        s.secret = integer(s, COLORS)
+        s.key = integer(s, COLORS)
         s.said[:, :] = 0.0
 
     @staticmethod
@@ -69,9 +69,9 @@ class SimpleCrypto(Game):
         """Write, for Alice, the secret and the key; for Bob, the key and Alice's message; for Eve, Alice's message."""
         at = 0
         if p == ALICE:
-            at = write_colour(s.secret, 0.0, 1.0, obs, at, CHANNELS)
+            at = write_color(s.secret, 0.0, 1.0, obs, at, CHANNELS)
         if p != EVE:
-            at = write_colour(s.key, 0.0, 1.0, obs, at, CHANNELS)
+            at = write_color(s.key, 0.0, 1.0, obs, at, CHANNELS)
         if p != ALICE:
             write_values(s.said[ALICE], obs, at)
 

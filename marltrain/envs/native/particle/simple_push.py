@@ -18,7 +18,7 @@ from marltrain.envs.native.particle.world import (
     see_velocity,
     set_forces,
     world_fields,
-    write_colour,
+    write_color,
 )
 
 ADVERSARY, AGENT, LANDMARK = 0, 1, 2
@@ -64,15 +64,15 @@ class SimplePush(Game):
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
         """Write own velocity and the relative positions of landmarks and the other agent.
 
-        The good agent also observes the goal, its own colour and the landmarks' colours. A landmark is bright in one of
-        red, green and blue; the agent's colour is a paler shade of the goal's.
+        The good agent also observes the goal, its own color and the landmarks' colors. A landmark is bright in one of
+        red, green and blue; the agent's color is a paler shade of the goal's.
         """
         at = see_velocity(s, p, obs, 0)
         if p == AGENT:
             at = see(s, p, s.goal, obs, at)
-            at = write_colour(s.goal - 1, 0.25, 0.75, obs, at, 3)
+            at = write_color(s.goal - 1, 0.25, 0.75, obs, at, 3)
         at = see_all(s, p, LANDMARK, 4, obs, at)
         if p == AGENT:
             for landmark in range(LANDMARK, 4):
-                at = write_colour(landmark - 1, 0.1, 0.9, obs, at, 3)
+                at = write_color(landmark - 1, 0.1, 0.9, obs, at, 3)
         see(s, p, 1 - p, obs, at)

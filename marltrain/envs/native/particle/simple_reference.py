@@ -18,7 +18,7 @@ from marltrain.envs.native.particle.world import (
     see_velocity,
     set_forces,
     world_fields,
-    write_colour,
+    write_color,
     write_values,
 )
 
@@ -77,8 +77,8 @@ class SimpleReference(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Write own velocity, relative positions of landmarks, the colour of the other's goal, and its last message."""
+        """Write own velocity, relative positions of landmarks, the color of the other's goal, and its last message."""
         at = see_velocity(s, p, obs, 0)
         at = see_all(s, p, 2, 2 + LANDMARKS, obs, at)
-        at = write_colour(s.goal[p], 0.25, 0.75, obs, at, 3)
+        at = write_color(s.goal[p], 0.25, 0.75, obs, at, 3)
         write_values(s.said[1 - p], obs, at)

@@ -22,7 +22,7 @@ from marltrain.envs.native.particle.world import (
     see_velocity,
     set_forces,
     world_fields,
-    write_colour,
+    write_color,
     write_values,
 )
 
@@ -72,12 +72,12 @@ class SimpleSpeakerListener(Game):
 
     @staticmethod
     def observe(s: Any, rules: Any, p: int, obs: Any) -> None:
-        """Write, for the speaker, the goal's colour; for the listener, its velocity, the landmarks and the message.
+        """Write, for the speaker, the goal's color; for the listener, its velocity, the landmarks and the message.
 
         Landmarks are positions relative to the listener.
         """
         if p == SPEAKER:
-            write_colour(s.goal, 0.15, 0.65, obs, 0, 3)
+            write_color(s.goal, 0.15, 0.65, obs, 0, 3)
             return
         at = see_velocity(s, p, obs, 0)
         at = see_all(s, p, LANDMARK, LANDMARK + LANDMARKS, obs, at)

@@ -243,8 +243,8 @@ def write_values(values: Any, obs: Any, at: int) -> int:
 
 
 @inner
-def write_colour(which: int, plain: float, bright: float, obs: Any, at: int, channels: int) -> int:
-    """Write a colour with the value `bright` in channel `which` and `plain` in the others; return the next index."""
+def write_color(which: int, plain: float, bright: float, obs: Any, at: int, channels: int) -> int:
+    """Write a color with the value `bright` in channel `which` and `plain` in the others; return the next index."""
     for channel in range(channels):
         obs[at] = bright if channel == which else plain
         at += 1

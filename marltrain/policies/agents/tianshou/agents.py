@@ -222,22 +222,22 @@ class OffPolicyAgent(_TianshouAgent):
         """Return a reader that passes a tianshou buffer view of the streams to `learn`."""
         view: Any = ReplayView
         if self.replay.hindsight is not None:
-            from marltrain.policies.agents.tianshou.relabelled import RelabelledView  # loads numba
+            from marltrain.policies.agents.tianshou.relabeled import RelabeledView  # loads numba
 
-            view = RelabelledView
+            view = RelabeledView
         make = partial(view, to_raw=partial(to_raw, self.algorithm.policy), numbers=self.memory_numbers)
         return streams.reader(seats, self.needs(), make)
 
     def learn(self, batch: StreamBuffer, batch_size: int) -> tuple[dict[str, float], int]:
         """Make one gradient pass with the algorithm; returns (metrics, 1).
 
-        Raises AgentError if the memory is prioritised and the algorithm gives no errors of rows.
+        Raises AgentError if the memory is prioritized and the algorithm gives no errors of rows.
         """
         measured = _named(self._updated(batch, sample_size=batch_size))
-        if self.replay.prioritised is not None and not getattr(batch, "informed", True):
+        if self.replay.prioritized is not None and not getattr(batch, "informed", True):
             raise AgentError(
                 f"OffPolicyAgent: tianshou's {type(self.algorithm).__name__} gives no errors of rows (batch.weight), "
-                "from which priorities are made: leave prioritised= out of the memory"
+                "from which priorities are made: leave prioritized= out of the memory"
             )
         return measured, 1
 

@@ -135,7 +135,7 @@ class StreamBuffer(ReplayBuffer):
         return following, (pointers >= 0) & ring.drawable(following)
 
 
-class PrioritisedBuffer(StreamBuffer):
+class PrioritizedBuffer(StreamBuffer):
     """A view that draws by priorities, with the interface of tianshou's `PrioritizedReplayBuffer`.
 
     Batches have `weight`, the importance weights of their rows. After the update tianshou calls `update_weight` with
@@ -187,8 +187,8 @@ class ReplayView(UniformReader):
     ) -> None:  # fmt: skip
         """Create the reader of one agent; for `to_raw` see `StreamBuffer`."""
         super().__init__(ring, seats, needs, numbers)
-        prioritised = needs.replay is not None and needs.replay.prioritised is not None
-        self.buffer = (PrioritisedBuffer if prioritised else StreamBuffer)(ring, to_raw)
+        prioritized = needs.replay is not None and needs.replay.prioritized is not None
+        self.buffer = (PrioritizedBuffer if prioritized else StreamBuffer)(ring, to_raw)
 
     def sample(  # type: ignore[override]  # in place of Transitions
         self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int
@@ -201,12 +201,12 @@ class ReplayView(UniformReader):
         def learned(rows: Array, errors: Array) -> None:
             self.choice.learned(rows[None], errors[None], np.ones((1, len(rows)), np.float32))
 
-        if isinstance(self.buffer, PrioritisedBuffer):
+        if isinstance(self.buffer, PrioritizedBuffer):
             return self.buffer.look_at(choose, learned)
         return self.buffer.look(lambda count: choose(count).cells[0])
 
     def learned(self, batch: Any) -> None:
-        """See `Reader`; tianshou has already called `PrioritisedBuffer.update_weight`."""
+        """See `Reader`; tianshou has already called `PrioritizedBuffer.update_weight`."""
 
     def _all(self) -> Array:
         ring, seats = self.ring, self.seats[0]

@@ -16,7 +16,7 @@ from marltrain.policies.memory.hindsight import HindsightReader
 from marltrain.policies.memory.ring import Ring
 
 
-class RelabelledBuffer(StreamBuffer):
+class RelabeledBuffer(StreamBuffer):
     """The transitions of one update, drawn when tianshou samples; an index is a row of this batch.
 
     Transitions stand alone, so that the algorithm's `n_step_return_horizon` must be 1.
@@ -26,7 +26,7 @@ class RelabelledBuffer(StreamBuffer):
 
     transitions: Transitions
 
-    def look_at(self, sample: Callable[[int], Transitions]) -> RelabelledBuffer:
+    def look_at(self, sample: Callable[[int], Transitions]) -> RelabeledBuffer:
         """Prepare one update.  sample: function (count) -> transitions [1, count]."""
         self._sample, self.informed = sample, False
         return self
@@ -70,8 +70,8 @@ class RelabelledBuffer(StreamBuffer):
         )  # fmt: skip
 
 
-class WeightedBuffer(RelabelledBuffer):
-    """A `RelabelledBuffer` with importance weights, in the manner of tianshou's `PrioritizedReplayBuffer`."""
+class WeightedBuffer(RelabeledBuffer):
+    """A `RelabeledBuffer` with importance weights, in the manner of tianshou's `PrioritizedReplayBuffer`."""
 
     def sample(self, batch_size: int | None) -> tuple[Any, Array]:
         """Return the rows of this update with their weights, and their indices."""
@@ -80,13 +80,13 @@ class WeightedBuffer(RelabelledBuffer):
         return batch, indices
 
     def update_weight(self, index: Array, new_weight: Any) -> None:
-        """Keep the sizes of the rows' errors, from which `RelabelledView` makes their priorities."""
+        """Keep the sizes of the rows' errors, from which `RelabeledView` makes their priorities."""
         errors = np.abs(to_numpy(new_weight)).reshape(1, len(index))
         self.transitions.errors, self.informed = errors.astype(np.float32), True
 
 
-class RelabelledView(HindsightReader):
-    """A `HindsightReader` that passes its transitions on as a `RelabelledBuffer`."""
+class RelabeledView(HindsightReader):
+    """A `HindsightReader` that passes its transitions on as a `RelabeledBuffer`."""
 
     def __init__(
         self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, to_raw: ToRaw,
@@ -94,12 +94,12 @@ class RelabelledView(HindsightReader):
     ) -> None:  # fmt: skip
         """Create the reader of one agent; for `to_raw` see `StreamBuffer`."""
         super().__init__(ring, seats, needs, numbers)
-        prioritised = needs.replay is not None and needs.replay.prioritised is not None
-        self.buffer = (WeightedBuffer if prioritised else RelabelledBuffer)(ring, to_raw)
+        prioritized = needs.replay is not None and needs.replay.prioritized is not None
+        self.buffer = (WeightedBuffer if prioritized else RelabeledBuffer)(ring, to_raw)
 
     def sample(  # type: ignore[override]  # in place of Transitions
         self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int
-    ) -> RelabelledBuffer:
+    ) -> RelabeledBuffer:
         """Return the buffer, which draws with `rngs[0]` when tianshou samples; tianshou applies the discount."""
         draw = super().sample
         return self.buffer.look_at(lambda count: draw(rngs, np.ones(1), count))

@@ -20,7 +20,7 @@ from marltrain.policies.backends.frameworks import named
 from marltrain.policies.backends.own import Loss, OwnPhase
 from marltrain.policies.backends.tensorflow.copies import check_keras
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph, seeded
-from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
+from marltrain.policies.backends.tensorflow.regularizers import check_added, penalty
 from marltrain.policies.backends.tensorflow.trials import statistics_of
 
 

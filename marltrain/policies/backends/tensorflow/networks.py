@@ -20,7 +20,7 @@ from marltrain.policies.backends.tensorflow import ops
 from marltrain.policies.backends.tensorflow.copies import Maker
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
-from marltrain.policies.backends.tensorflow.regularisers import check_added, penalty
+from marltrain.policies.backends.tensorflow.regularizers import check_added, penalty
 from marltrain.policies.backends.tensorflow.trials import trial as trial_of
 from marltrain.policies.backends.trials import Trial, two_batches
 from marltrain.policies.networks import NetworkDefinition, Plan

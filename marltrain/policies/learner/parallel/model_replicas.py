@@ -125,10 +125,10 @@ def model_steps(own: OwnModel, after_update: After | None, given: Any, memory: R
     kind = f"CustomAgent: model {type(own.model).__name__}"
     if own.jit_compile:
         raise ConfigError("CustomAgent: jit_compile=True goes with no strategy: leave one out")
-    if isinstance(memory, Replay) and memory.prioritised is not None:
+    if isinstance(memory, Replay) and memory.prioritized is not None:
         raise ConfigError(
-            f"CustomAgent: a prioritised memory needs the errors of all rows of a batch, which {strategy} splits: "
-            "leave out strategy= or prioritised="
+            f"CustomAgent: a prioritized memory needs the errors of all rows of a batch, which {strategy} splits: "
+            "leave out strategy= or prioritized="
         )
     if isinstance(strategy, ParameterServerStrategy):
         raise ConfigError(

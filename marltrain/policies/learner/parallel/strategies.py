@@ -196,7 +196,7 @@ def parts_differ(what: str, couples: str, strategy: Strategy) -> str:
     """Return the error for a model whose rows depend on each other; couples: see `Trial`."""
     return (
         f"{what}: {couples}, and {strategy} splits the rows of a batch, so that the gradient would not be that of one "
-        "device: normalise each row by itself (LayerNorm, GroupNorm) in place of the batch, or leave strategy= out"
+        "device: normalize each row by itself (LayerNorm, GroupNorm) in place of the batch, or leave strategy= out"
     )
 
 

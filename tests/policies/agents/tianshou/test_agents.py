@@ -180,10 +180,10 @@ def test_learns_from_stacked_frames():
     assert result["reward_metric_stats"][-1] == 6
 
 
-def test_a_prioritised_memory():
+def test_a_prioritized_memory():
     """The algorithm gets weights; its errors become priorities. Only the drawn rows change."""
     algorithm = dqn(3, 3)
-    agent = mt.OffPolicyAgent(algorithm, memory=mt.Replay(200, prioritised=mt.Prioritised()), update_per_step=0.25)
+    agent = mt.OffPolicyAgent(algorithm, memory=mt.Replay(200, prioritized=mt.Prioritized()), update_per_step=0.25)
     weights, errors, update = [], [], algorithm._update_with_batch
 
     def watched(batch):

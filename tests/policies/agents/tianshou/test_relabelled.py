@@ -1,4 +1,4 @@
-"""tianshou's algorithms with hindsight: their targets are those of the relabelled transitions."""
+"""tianshou's algorithms with hindsight: their targets are those of the relabeled transitions."""
 
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError
-from marltrain.policies.agents.tianshou.relabelled import RelabelledView
+from marltrain.policies.agents.tianshou.relabeled import RelabeledView
 from marltrain.policies.batch import Needs
 from tests.gymnasium_toys import BitFlipping
 from tests.policies.agents.tianshou.making import dqn
@@ -18,10 +18,10 @@ from tests.policies.memory.test_hindsight import ACHIEVED, DESIRED, EPISODES, ne
 from tests.trainer.running import trainer
 
 
-def reader_of(prioritised=None):
+def reader_of(prioritized=None):
     hindsight = mt.Hindsight(reward_fn=near, share=0.6)
-    needs = Needs.of(mt.Replay(40, 1, prioritised, hindsight))
-    return played(**EPISODES).reader([[0]], needs, partial(RelabelledView, to_raw=lambda action: action))
+    needs = Needs.of(mt.Replay(40, 1, prioritized, hindsight))
+    return played(**EPISODES).reader([[0]], needs, partial(RelabeledView, to_raw=lambda action: action))
 
 
 def test_targets_are_those_of_other_goals():
@@ -42,7 +42,7 @@ def test_targets_are_those_of_other_goals():
 
 
 def test_errors_of_rows_become_priorities():
-    algorithm, reader = dqn(3, 2), reader_of(mt.Prioritised(alpha=1.0, beta=1.0))
+    algorithm, reader = dqn(3, 2), reader_of(mt.Prioritized(alpha=1.0, beta=1.0))
     assert reader.size().tolist() == [8]
     before = reader.choice._slots().copy()
     buffer = reader.sample([np.random.default_rng(0)], np.ones(1), 0)
@@ -54,9 +54,9 @@ def test_errors_of_rows_become_priorities():
     assert (before > 0).sum() == 8 and (after[before > 0] != 1).all() and (after[before == 0] == 0).all()
 
 
-@pytest.mark.parametrize("prioritised", [None, mt.Prioritised()])
-def test_an_agent_learns_with_it(prioritised):
-    memory = mt.Replay(400, prioritised=prioritised, hindsight=mt.Hindsight("future"))
+@pytest.mark.parametrize("prioritized", [None, mt.Prioritized()])
+def test_an_agent_learns_with_it(prioritized):
+    memory = mt.Replay(400, prioritized=prioritized, hindsight=mt.Hindsight("future"))
     agent: Any = mt.OffPolicyAgent(dqn(12, 4), memory=memory, update_per_step=0.25)
     before = [parameter.clone() for parameter in agent.algorithm.parameters()]
     trainer(BitFlipping, {}, steps_per_train=150, test_freq=None).train([agent], [1], plot=False)

@@ -86,7 +86,7 @@ def sum_loss(model, batch):
     return mean_loss(model, batch) * len(batch.reward)
 
 
-def normalised_loss(model, batch):
+def normalized_loss(model, batch):
     return (model(batch.obs)[:, 0] * (batch.reward - batch.reward.mean())).mean()
 
 
@@ -157,7 +157,7 @@ def test_two_losses_over_minibatches_of_a_rollout_equal_one_device():
     assert_equal_agents(alone, shared)
 
 
-@pytest.mark.parametrize(("loss", "refused"), [(sum_loss, True), (normalised_loss, True), (noisy_loss, False)])
+@pytest.mark.parametrize(("loss", "refused"), [(sum_loss, True), (normalized_loss, True), (noisy_loss, False)])
 def test_a_loss_that_is_no_mean_over_rows_is_refused(loss, refused):
     agent = agent_of(with_torch.Twins(5, 3), loss, strategy=SPREAD)
     in_threads(agent)
@@ -194,7 +194,7 @@ def test_functions_that_use_other_models_are_refused():
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"memory": mt.Replay(prioritised=mt.Prioritised())}, "a prioritised memory needs the errors of all rows"),
+        ({"memory": mt.Replay(prioritized=mt.Prioritized())}, "a prioritized memory needs the errors of all rows"),
         ({"strategy": mt.MirroredStrategy()}, "is for backend 'tensorflow'"),
         ({"strategy": "DataParalel"}, "Did you mean 'DataParallel'"),
     ],

@@ -1,4 +1,4 @@
-"""Running means and variances of K agents, and the normalisation of observations by them."""
+"""Running means and variances of K agents, and the normalization of observations by them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EPSILON = 1e-8
 SAME = 1e-7
 """A deviation of at most this share of the mean's size is the rounding of equal values in float32, and counts as 0."""
 CLIP = 10.0
-"""Largest absolute value of a normalised observation."""
-NORMALISED = {
+"""Largest absolute value of a normalized observation."""
+NORMALIZED = {
     "observation": ("obs", "next_obs", "boot_obs", "goal_obs", "near_obs", "far_obs"),
     "state": ("state", "next_state", "boot_state"),
 }
-"""Names of statistics, and the columns of batches that they normalise; the first column updates them."""
+"""Names of statistics, and the columns of batches that they normalize; the first column updates them."""
 
 
 LARGEST = 1e150
@@ -70,7 +70,7 @@ class RunningStatistics:
         deviation[self.variance <= size * size] = 1.0
         return deviation
 
-    def normalised(self, values: Array) -> Array:
+    def normalized(self, values: Array) -> Array:
         """Return (values - mean) / deviation for values [K, B, width], as float32."""
         return ((values - self.mean[:, None]) / self.deviation[:, None]).astype(np.float32)
 
@@ -102,24 +102,24 @@ class RunningStatistics:
             value[k] = within(place, shaped(place, arrays[name], np.float64, value[k].shape), *LIMITS[name])
 
 
-def normalised_observations(statistics: RunningStatistics, obs: Obs) -> Obs:
+def normalized_observations(statistics: RunningStatistics, obs: Obs) -> Obs:
     """Return observations [K, B, V] less their means, divided by their deviations, clipped to [-10, 10].
 
     Raises TypeError for observations with images.
     """
     if isinstance(obs, dict):
-        raise TypeError(f"observations with images ({', '.join(obs)}) are not normalised")
-    clipped: Array = np.minimum(np.maximum(statistics.normalised(obs), -CLIP), CLIP)  # faster than np.clip
+        raise TypeError(f"observations with images ({', '.join(obs)}) are not normalized")
+    clipped: Array = np.minimum(np.maximum(statistics.normalized(obs), -CLIP), CLIP)  # faster than np.clip
     return clipped
 
 
-def normalised_batch(statistics: Mapping[str, RunningStatistics], batch: Batch) -> Batch:
-    """Return the batch with normalised observations and global states; statistics: those of `NORMALISED`."""
+def normalized_batch(statistics: Mapping[str, RunningStatistics], batch: Batch) -> Batch:
+    """Return the batch with normalized observations and global states; statistics: those of `NORMALIZED`."""
     names = {field.name for field in fields(batch)}
     changed: dict[str, Any] = {
-        name: normalised_observations(kept, getattr(batch, name))
+        name: normalized_observations(kept, getattr(batch, name))
         for kind, kept in statistics.items()
-        for name in NORMALISED[kind]
+        for name in NORMALIZED[kind]
         if name in names
     }
     return replace(batch, **changed)
@@ -131,7 +131,7 @@ def observe(statistics: Mapping[str, RunningStatistics], batch: Batch, learn: Ar
     Raises TypeError for observations with images.
     """
     for kind, kept in statistics.items():
-        values = getattr(batch, NORMALISED[kind][0])
+        values = getattr(batch, NORMALIZED[kind][0])
         if isinstance(values, dict):
-            raise TypeError(f"observations with images ({', '.join(values)}) are not normalised")
+            raise TypeError(f"observations with images ({', '.join(values)}) are not normalized")
         kept.update(values, batch.fresh_weight * learn[:, None])

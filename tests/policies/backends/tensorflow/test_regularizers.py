@@ -1,4 +1,4 @@
-"""Regularisers of Keras models, in agents with losses of a user's own and in marltrain's algorithms."""
+"""Regularizers of Keras models, in agents with losses of a user's own and in marltrain's algorithms."""
 
 from typing import Any, cast
 
@@ -96,8 +96,8 @@ def test_dqn_adds_the_regularizers_of_a_model_of_ones_own(jit_compile):
     (plain, one), (regular, two) = moved
     np.testing.assert_allclose(regular, plain - 0.5 * 0.2 * KERNEL, atol=1e-5)
     assert one["loss/total"] == pytest.approx(two["loss/total"])
-    assert two["regularisation/q"] == pytest.approx(0.1 * (KERNEL**2).sum())
-    assert "regularisation/q" not in one
+    assert two["regularization/q"] == pytest.approx(0.1 * (KERNEL**2).sum())
+    assert "regularization/q" not in one
 
 
 def test_an_algorithm_refuses_losses_that_depend_on_the_call():

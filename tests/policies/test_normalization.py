@@ -1,4 +1,4 @@
-"""Running statistics by hand, and observations normalised by a learner: stacked, frozen in tests, saved."""
+"""Running statistics by hand, and observations normalized by a learner: stacked, frozen in tests, saved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError, SaveError
 from marltrain.core.layout import Layout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.normalisation import RunningStatistics, normalised_observations
+from marltrain.policies.normalization import RunningStatistics, normalized_observations
 from tests.policies.backends.both import BOTH
 from tests.policies.batches import IMAGE, VECTOR, some_rollout, some_transitions
 
@@ -34,7 +34,7 @@ def test_batches_of_odd_sizes_give_the_moments_of_all_rows():
 
 def test_without_values_nothing_changes_and_large_values_are_clipped():
     running = RunningStatistics(1, 2)
-    made: Any = normalised_observations(running, np.array([[[0.5, -30.0]]], np.float32))
+    made: Any = normalized_observations(running, np.array([[[0.5, -30.0]]], np.float32))
     np.testing.assert_allclose(made, [[[0.5, -10.0]]], rtol=1e-6)
 
 
@@ -44,7 +44,7 @@ def test_statistics_by_hand():
     running.update(np.array([[[8.0]]]), np.ones((1, 1)))
     np.testing.assert_allclose(running.mean, [[4.0]])
     np.testing.assert_allclose(running.variance, [[26 / 3]])  # (9 + 1 + 16) / 3
-    np.testing.assert_allclose(running.normalised(np.array([[[7.0]]])), [[[3 / np.sqrt(26 / 3)]]], rtol=1e-6)
+    np.testing.assert_allclose(running.normalized(np.array([[[7.0]]])), [[[3 / np.sqrt(26 / 3)]]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e-6, 7e5 / 3, 1e20])
@@ -56,9 +56,9 @@ def test_equal_values_have_no_deviation_and_are_not_scaled(value):
     for count in (7, 3, 1):
         running.update(rows[:, :count], np.linspace(0.1, 1.3, 2 * count, dtype=np.float32).reshape(2, count))
     assert running.deviation.tolist() == [[1.0], [1.0]]
-    assert abs(running.normalised(rows)).max() <= 1e-6 * abs(value)
+    assert abs(running.normalized(rows)).max() <= 1e-6 * abs(value)
     later = rows + np.float32(0.5)
-    np.testing.assert_allclose(running.normalised(later), later - running.mean[:, None], rtol=1e-6)
+    np.testing.assert_allclose(running.normalized(later), later - running.mean[:, None], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(1e6, 0.2), (0.0, 3e-3), (-4.0, 1e-3), (0.0, 1e5)])
@@ -109,7 +109,7 @@ def test_an_update_moves_the_statistics_of_the_agents_that_learn_and_acting_uses
     net: Any
     (net,) = (learner.weights.nets[name] for name in ("actor", "q") if name in learner.weights.nets)
     given = np.asarray(batch.obs[:, :4])
-    expected = net.in_numpy()(normalised_observations(seen, given))[0].argmax(-1)
+    expected = net.in_numpy()(normalized_observations(seen, given))[0].argmax(-1)
     explore = np.zeros(given.shape[:2], bool)
     acted = learner.actor.act(given, None, None, explore, learner.rngs("test"))
     assert np.array_equal(acted.action, expected)

@@ -1,10 +1,10 @@
-"""Times of prioritised replay: a sample of 256 rows with its columns, the update of their priorities, and a batch step.
+"""Times of prioritized replay: a sample of 256 rows with its columns, the update of their priorities, and a batch step.
 
-    python benchmarks/prioritised.py [--entries 100000 1000000] [--python PYTHON --peer SCRIPT]
-    python benchmarks/prioritised.py --training [--steps 100000]
+    python benchmarks/prioritized.py [--entries 100000 1000000] [--python PYTHON --peer SCRIPT]
+    python benchmarks/prioritized.py --training [--steps 100000]
 
 Observations of 18 numbers; medians on one thread. The batch step is one of 16 environments and 3 players with a
-prioritised agent each: the time that the trees take to follow the ring. SCRIPT prints the same of another library in
+prioritized agent each: the time that the trees take to follow the ring. SCRIPT prints the same of another library in
 the environment of PYTHON; it gets the numbers of entries as arguments, and runs right after each of ours.
 
 `--training`: env steps per processor second of compiled DQN in native games with uniform draws and with priorities, in
@@ -33,7 +33,7 @@ from marltrain.policies.compiled.replay_kernel import CompiledReader, reader_of
 from marltrain.policies.memory import Storage, Streams
 
 ROWS, SEEN = 256, spaces.Box(-1, 1, (18,), np.float32)
-REPLAY = mt.Replay(10**9, 1, mt.Prioritised())
+REPLAY = mt.Replay(10**9, 1, mt.Prioritized())
 GAMES, ROUNDS = ("marltrain/CartPole-v1", "marltrain/simple_spread_v3"), 5
 
 
@@ -105,11 +105,11 @@ def batch_step() -> None:
     print(f"ours: batch step of 16 environments x 3 players: {statistics.median(found) * 1e6 - again:.1f} us")
 
 
-def training_rate(env: str, prioritised: mt.Prioritised | None, steps: int) -> float:
+def training_rate(env: str, prioritized: mt.Prioritized | None, steps: int) -> float:
     """Return env steps per processor second of compiled DQN, without its first updates."""
     agents = mt.make_agents(
         "dqn", env, seed=0, network=mt.MLP((64, 64)), batch_size=64, update_per_step=0.25,
-        memory=mt.Replay(50_000, prioritised=prioritised), jit_compile=True,
+        memory=mt.Replay(50_000, prioritized=prioritized), jit_compile=True,
     )  # fmt: skip
 
     def train(env_steps: int) -> float:
@@ -128,10 +128,10 @@ def training_rate(env: str, prioritised: mt.Prioritised | None, steps: int) -> f
 def training(steps: int) -> None:
     """Print the rates of DQN with uniform draws and with priorities."""
     for env in GAMES:
-        rates: dict[mt.Prioritised | None, list[float]] = {None: [], mt.Prioritised(): []}
+        rates: dict[mt.Prioritized | None, list[float]] = {None: [], mt.Prioritized(): []}
         for _ in range(ROUNDS):
-            for prioritised, found in rates.items():
-                found.append(training_rate(env, prioritised, steps))
+            for prioritized, found in rates.items():
+                found.append(training_rate(env, prioritized, steps))
         uniform, ours = map(statistics.median, rates.values())
         print(
             f"{env}: uniform {uniform:,.0f} env steps/s, priorities {ours:,.0f}, ratio {ours / uniform:.2f}", flush=True

@@ -12,7 +12,7 @@ import marltrain as mt
 from marltrain.core.errors import SaveError
 from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
-from marltrain.policies.memory.prioritised_rollouts import PrioritisedRolloutReader
+from marltrain.policies.memory.prioritized_rollouts import PrioritizedRolloutReader
 from tests.policies.memory.test_priorities import chain, go_on
 from tests.policies.memory.test_readers import COLUMNS, WORLDS
 from tests.policies.memory.worlds import Record, World, at, drive, rollouts, same
@@ -21,9 +21,9 @@ LENGTH, SHARE = 3, 0.7
 
 
 def reader_of(streams: Any, seats: Any, columns: Any = None, length: int = LENGTH, share: float = SHARE, **own: Any):
-    replay = mt.Replay(10_000, 1, mt.Prioritised(**own))
+    replay = mt.Replay(10_000, 1, mt.Prioritized(**own))
     needs = Needs(True, columns or {}, sequence=length, replay=replay, replay_share=share)
-    return streams.reader(seats, needs, PrioritisedRolloutReader)
+    return streams.reader(seats, needs, PrioritizedRolloutReader)
 
 
 def rate(reader: Any, batch: Any, errors: Any) -> None:
@@ -122,9 +122,9 @@ def test_first_rows_follow_the_law_and_have_its_weights():
 def test_windows_and_agents_without_generators():
     """Rollouts of 3 and, from step 30 on, of 6 rows, of which the window of 4 batch steps holds 4."""
     streams = chain(0, rows=64)
-    replay = mt.Replay(64, 1, mt.Prioritised(), window=4)
+    replay = mt.Replay(64, 1, mt.Prioritized(), window=4)
     needs = Needs(True, sequence=2, replay=replay, replay_share=1.0)
-    reader: Any = streams.reader([[0]], needs, PrioritisedRolloutReader)
+    reader: Any = streams.reader([[0]], needs, PrioritizedRolloutReader)
     rngs, seen = [np.random.default_rng(0)], []
     for t in range(60):
         go_on(streams, t)
@@ -171,9 +171,9 @@ def test_rows_that_are_not_rated_yet_are_not_dropped_for_the_effective_sample_si
     second are not yet rated and stay.
     """
     streams = chain(0, rows=64, envs=2)
-    replay = mt.Replay(20, 1, mt.Prioritised(alpha=1.0), effective_share=1.0)
+    replay = mt.Replay(20, 1, mt.Prioritized(alpha=1.0), effective_share=1.0)
     needs = Needs(True, sequence=1, replay=replay, replay_share=1.0)
-    reader: Any = streams.reader([[0]], needs, PrioritisedRolloutReader)
+    reader: Any = streams.reader([[0]], needs, PrioritizedRolloutReader)
     for t in range(11):
         go_on(streams, t)
         if t in (5, 10):

@@ -10,13 +10,13 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.policies.batch import Needs, Rollout
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
-from marltrain.policies.memory.priorities import PrioritisedChoice
+from marltrain.policies.memory.priorities import PrioritizedChoice
 from marltrain.policies.memory.readers import RolloutReader
 from marltrain.policies.memory.ring import Ring
 from marltrain.storage.state import State
 
 
-class PrioritisedRolloutReader(RolloutReader):
+class PrioritizedRolloutReader(RolloutReader):
     """A `RolloutReader` whose rollouts also hold sequences of up to `needs.sequence` earlier decisions.
 
     The first row of a sequence is drawn by priorities. A row has a priority from the update on that learned from it as
@@ -34,7 +34,7 @@ class PrioritisedRolloutReader(RolloutReader):
         numbers: the agents' settings of the memory that may change; None: those of `needs.replay`.
         """
         super().__init__(ring, seats, needs)
-        self.choice = PrioritisedChoice(ring, self.seats, needs, numbers)
+        self.choice = PrioritizedChoice(ring, self.seats, needs, numbers)
 
     def take(self, gamma: Array, rngs: Sequence[np.random.Generator | None] = ()) -> Rollout:
         """Return the rollout, mark its rows as taken, and add sequences of earlier rows; see `RolloutReader.take`.
