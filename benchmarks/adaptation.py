@@ -65,15 +65,15 @@ ADAPTED: dict[str, dict[str, Callable[[], mt.Callback]]] = {
 
 def scores(algo: str, settings: dict[str, Any], make: Callable[[], mt.Callback] | None, seeds: int) -> np.ndarray:
     """Return the mean test return of a run for each seed."""
-    made = []
+    result = []
     for seed in range(seeds):
         agents = mt.make_agents(algo, ENV, seed=seed, **settings)
         trainer = mt.DecentralizedTrainer(
             ENV, seed=seed, progress=False, run_dir=False, steps_per_train=STEPS[algo],
             callbacks=[] if make is None else [make()], **TRAINER,
         )  # fmt: skip
-        made.append(np.mean(trainer.train(agents, [1], plot=False)["reward_metric_stats"][1:]))
-    return np.array(made)
+        result.append(np.mean(trainer.train(agents, [1], plot=False)["reward_metric_stats"][1:]))
+    return np.array(result)
 
 
 def spoken(values: np.ndarray, sign: str = "") -> str:

@@ -25,10 +25,10 @@ from marltrain.envs.faults import FaultPolicy
 from marltrain.policies.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.processes.ray_actors import Cluster
+from marltrain.trainer.cluster.learner_messages import LearningTask
 from marltrain.trainer.cluster.learners import LearnerActors
-from marltrain.trainer.cluster.learning import LearningTask
-from marltrain.trainer.cluster.lending import split
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
+from marltrain.trainer.cluster.shard_agents import split
 
 SPACES, AGENTS, ROWS, LEARN = (spaces.Box(-1, 1, (18,)), spaces.Discrete(5)), 4, 2048, np.ones(4, bool)
 

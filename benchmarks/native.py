@@ -68,14 +68,14 @@ def compare_starts(names: list[str], rounds: int) -> None:
     """Print the median, lowest and highest times over all rounds."""
     for name in names:
         measured = np.array([starts(name) for _ in range(rounds)])  # [rounds, first or next, wall or processor]
-        told = [
+        data = [
             f"{what} {np.median(wall):.2f} s ({wall.min():.2f} to {wall.max():.2f}; processor {np.median(used):.2f}); "
             f"asked for: {allowed:.0f}"
             for what, (wall, used), allowed in zip(
                 ("compiled in", "then starts in"), measured.transpose(1, 2, 0), ALLOWED, strict=True
             )
         ]
-        print(f"{name:22s} {', '.join(told)}", flush=True)
+        print(f"{name:22s} {', '.join(data)}", flush=True)
 
 
 def rate(play: Callable[[], int], seconds: float) -> float:
@@ -165,15 +165,15 @@ def compare_rates(names: list[str], rounds: int, seconds: float) -> None:
                 found[size].append(native(name, size, seconds))
         print(f"{name}; {other} makes {spread(theirs)} env steps/s" if other else f"{name}; no original here")
         for size, rates in found.items():
-            told = f"  {size:5d} envs: {spread(rates):>38} env steps/s"
+            text = f"  {size:5d} envs: {spread(rates):>38} env steps/s"
             if theirs:
                 ratios = [mine / its for mine, its in zip(rates, theirs, strict=True)]
-                told += (
+                text += (
                     f", {statistics.median(ratios):,.0f} times the original ({min(ratios):,.0f} to {max(ratios):,.0f})"
                 )
             if wanted := WANTED.get((name, size)):
-                told += f"; asked for: {wanted:,.0f}"
-            print(told, flush=True)
+                text += f"; asked for: {wanted:,.0f}"
+            print(text, flush=True)
 
 
 def main() -> None:

@@ -76,8 +76,8 @@ def filled(space: Any, entries: int) -> Streams:
         step.reward[:] = rng.standard_normal(step.reward.shape)
         ends = t > 0 and t % EPISODE == 0
         step.truncated[:] = step.ended[:] = ends
-        streams.arrived(step)
-        streams.decided(0, rng.integers(ACTIONS, size=(1, ENVS)), {})
+        streams.record_step(step)
+        streams.record_actions(0, rng.integers(ACTIONS, size=(1, ENVS)), {})
     return streams
 
 
@@ -153,16 +153,16 @@ def compiled(learner: AlgorithmLearner, reader: CompiledReader, rows: int, times
 
     make_round()
     whole = micros(make_round, max(times // 10, 5)) / each
-    made, drawn, learned = reader.sample(rngs, GAMMA, rows), 0.0, 0.0
+    result, drawn, learned = reader.sample(rngs, GAMMA, rows), 0.0, 0.0
     address = reader._reading.address
-    if made.rows is None:
+    if result.rows is None:
         drawn = micros(lambda: replay_kernel._sampling()(address, reader.ring.now), times)
     else:
-        random, effective, trees = np.empty(made.cells.shape), np.empty(1), reader.choice.address  # type: ignore[attr-defined]
-        numbers = made.cells, made.weight, made.rows, effective
+        random, effective, trees = np.empty(result.cells.shape), np.empty(1), reader.choice.address  # type: ignore[attr-defined]
+        numbers = result.cells, result.weight, result.rows, effective
         drawn = micros(lambda: replay_kernel._prioritized()(address, trees, random, *numbers), times)
-        made.errors = np.ones(made.weight.shape, np.float32)
-        learned = micros(lambda: reader.learned(made), times)
+        result.errors = np.ones(result.weight.shape, np.float32)
+        learned = micros(lambda: reader.learned(result), times)
     return told(drawn, learned, whole - drawn - learned)
 
 

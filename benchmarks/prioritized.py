@@ -50,21 +50,21 @@ class Game:
         seen = self.step.obs[0]
         assert isinstance(seen, np.ndarray)
         seen[:] = self.rng.standard_normal((players, envs, 18))
-        self.streams.arrived(self.step)
+        self.streams.record_step(self.step)
         for _ in range(entries // envs):
             self.go_on()
 
     def go_on(self) -> None:
         """Make a batch step."""
-        self.streams.decided(0, self.action, {})
-        self.streams.arrived(self.step)
+        self.streams.record_actions(0, self.action, {})
+        self.streams.record_step(self.step)
 
     def reader(self, replay: mt.Replay | None) -> CompiledReader:
         """Return a reader with an agent for each player."""
         seats = [[p] for p in range(len(self.spec.players))]
-        made = self.streams.reader(seats, Needs(False, replay=replay), reader_of)
-        assert isinstance(made, CompiledReader)
-        return made
+        result = self.streams.reader(seats, Needs(False, replay=replay), reader_of)
+        assert isinstance(result, CompiledReader)
+        return result
 
 
 def micros(work: Callable[[], object], times: int = 300) -> float:

@@ -62,7 +62,7 @@ class Clock(mt.Callback):
 
     def on_update_end(self, moment: Any) -> None:
         """Note the parts of the cycle that ends."""
-        now, pace = time.perf_counter(), moment.trainer.run.collector._orders.pace
+        now, pace = time.perf_counter(), moment.trainer.run.collector._orders.seconds_per_step
         if self.ended:
             self.cycles.append((pace * STEPS, now - self.began, now - self.ended))
         self.ended = now
@@ -185,8 +185,8 @@ def check(costs: Costs, seconds: float, repeats: int) -> None:
     """Print the simulated and the real rates at 1 to 3 runners."""
     for runners in (1, 2, 3):
         cycle = statistics.median(measured(runners, CHECKED, seconds)[0][2] for _ in range(repeats))
-        real, told = STEPS * CHECKED * runners / cycle, simulate(costs, Network(), runners, CHECKED, 0)
-        print(f"{runners} runners: {real:,.0f} env steps/s, simulated {told:,.0f} ({told / real - 1:+.1%})", flush=True)
+        real, data = STEPS * CHECKED * runners / cycle, simulate(costs, Network(), runners, CHECKED, 0)
+        print(f"{runners} runners: {real:,.0f} env steps/s, simulated {data:,.0f} ({data / real - 1:+.1%})", flush=True)
 
 
 def table(costs: Costs, network: Network) -> None:

@@ -204,14 +204,14 @@ def costs(what: str, kind: str, cores: Sequence[int], rounds: int, seconds: floa
 
 def processor() -> str:
     """Return the processor's name."""
-    told = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return told[1].strip() if told else "unknown processor"
+    data = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return data[1].strip() if data else "unknown processor"
 
 
 def versions(found: dict[Rival, FoundCheckpoint]) -> str:
     """Return the versions of the measured packages."""
-    told = {name: number for runs in found.values() for line in runs.lines for name, number in line["versions"].items()}
-    return ", ".join(f"{name} {number}" for name, number in sorted(told.items()))
+    data = {name: number for runs in found.values() for line in runs.lines for name, number in line["versions"].items()}
+    return ", ".join(f"{name} {number}" for name, number in sorted(data.items()))
 
 
 def write(name: str, text: str) -> None:
@@ -226,8 +226,8 @@ def write(name: str, text: str) -> None:
 def measured(name: str, args: argparse.Namespace) -> str:
     """Measure one table; return it with a line that describes the measurement."""
     if name in COSTS:
-        made = costs(name, args.ours[0], (0,), args.rounds, args.seconds)
-        return f"{marltrain(args.ours[0]).name}; W1, {args.rounds} runs in turn; {processor()}.\n\n{made}"
+        result = costs(name, args.ours[0], (0,), args.rounds, args.seconds)
+        return f"{marltrain(args.ours[0]).name}; W1, {args.rounds} runs in turn; {processor()}.\n\n{result}"
     work, _, cores = name.partition("x")
     ours = [marltrain(kind, how) for kind in args.ours for how in (args.collect if cores else [None])]
     rivals = [*ours, *(peer(each, args.venvs) for each in WORKS[name] if each in args.peers)]
@@ -235,9 +235,9 @@ def measured(name: str, args: argparse.Namespace) -> str:
     options = ("--processor",) if args.processor else ()
     found = in_turn(rivals, work, range(int(cores or 1)), range(rounds), args.seconds, options)
     unit = "env steps per processor second" if args.processor else "env steps/s"
-    told = "seeds" if work == "W3" else f"rounds of {args.seconds:g} s each; {unit}"
-    made = times(found) if work == "W3" else rates(found)
-    return f"{TITLES[name]}; {rounds} {told}; {processor()}.\n\n{made}\n\n{versions(found)}."
+    text = "seeds" if work == "W3" else f"rounds of {args.seconds:g} s each; {unit}"
+    result = times(found) if work == "W3" else rates(found)
+    return f"{TITLES[name]}; {rounds} {text}; {processor()}.\n\n{result}\n\n{versions(found)}."
 
 
 def main() -> None:

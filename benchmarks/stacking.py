@@ -60,14 +60,14 @@ def rollout(agents: int, rows: int = 2048) -> Rollout:
 
 def costs(agents: tuple[int, ...], rounds: int) -> dict[int, float]:
     """Return the median time of PPO updates, in microseconds per agent and row, by number of agents."""
-    made = {}
+    result = {}
     for count in agents:
         first = mt.PPO(*SPACES, seed=0, epochs=4, minibatches=4, jit_compile=True)
-        made[count] = AlgorithmLearner(first.algorithm, first.backend, list(range(count)), draw=True), rollout(count)
-        milliseconds([made[count][0]], made[count][1])  # compiles
+        result[count] = AlgorithmLearner(first.algorithm, first.backend, list(range(count)), draw=True), rollout(count)
+        milliseconds([result[count][0]], result[count][1])  # compiles
     times: dict[int, list[float]] = {count: [] for count in agents}
     for _ in range(rounds):
-        for count, (one, data) in made.items():
+        for count, (one, data) in result.items():
             times[count].append(1e3 * milliseconds([one], data) / (count * data.weight.shape[1]))
     return {count: statistics.median(each) for count, each in times.items()}
 

@@ -61,8 +61,8 @@ def timed(processes: int, words: Mapping[str, Any]) -> tuple[float, float]:
     begun, used = time.perf_counter(), _processor_time()
     with tempfile.TemporaryDirectory() as folder:
         code = f"from benchmarks.tuning import search; search({folder!r}, **{dict(words)!r})"
-        made = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(processes)]
-        codes = [process.wait() for process in made]
+        result = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(processes)]
+        codes = [process.wait() for process in result]
     if any(codes):
         raise SystemExit("a process failed")
     return _processor_time() - used, time.perf_counter() - begun

@@ -79,8 +79,8 @@ def main() -> None:
     for number in range(args.rounds):
         for name, measure in measures.items():
             found[name].append(measure())
-        told = ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in found.items())
-        print(f"round {number + 1}: {told} env steps/s", flush=True)
+        text = ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in found.items())
+        print(f"round {number + 1}: {text} env steps/s", flush=True)
     here, theirs, workers, processes = found.values()
     for place, mine, its in (("this process", here, theirs), ("other processes", workers, processes)):
         ratios = [one / other for one, other in zip(mine, its, strict=True)]

@@ -44,7 +44,7 @@ if __name__ == "__main__":
     result = trainer.train([first, second], learning_mask=[1, 1], test_agents=[first, mt.RandomAgent()])
     print("DQN against random moves:", [round(metric, 2) for metric in result["reward_metric_stats"]])
     mt.save("runs/two_tianshou_agents", [first, second])
-    loaded = mt.load("runs/two_tianshou_agents", supply={"DQN": make_dqn, "PPO": make_ppo})
+    loaded = mt.load("runs/two_tianshou_agents", custom_objects={"DQN": make_dqn, "PPO": make_ppo})
     for seat, (mine, name) in enumerate(((loaded[0], "DQN first"), (loaded[1], "PPO second"))):
         line_up = [mine, mt.RandomAgent()] if seat == 0 else [mt.RandomAgent(), mine]
         lost = (trainer.test(line_up, episodes=500).returns[:, seat] < 0).mean()

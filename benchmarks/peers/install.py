@@ -25,8 +25,8 @@ PEERS = sorted(path.stem for path in HERE.glob("*.txt"))
 
 def installed(name: str) -> bool:
     """Return whether a peer is installed with the versions of its list."""
-    told = VENVS / name / "installed.txt"
-    return told.exists() and told.read_text() == (HERE / f"{name}.txt").read_text()
+    text = VENVS / name / "installed.txt"
+    return text.exists() and text.read_text() == (HERE / f"{name}.txt").read_text()
 
 
 def surroundings(folder: Path) -> dict[str, str]:

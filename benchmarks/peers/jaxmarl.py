@@ -70,8 +70,8 @@ class Game:
         """Return observations, state, rewards [P, E], ends [E], and (episode ended, its mean return) [E]."""
         named = {name: actions[player] for player, name in enumerate(self.env.agents)}
         obs, state, rewards, ends, info = jax.vmap(self.env.step)(jax.random.split(key, self.envs), state, named)
-        told = info["returned_episode"][:, 0], info["returned_episode_returns"].mean(-1)
-        return self._stacked(obs), state, self._stacked(rewards), ends["__all__"], told
+        data = info["returned_episode"][:, 0], info["returned_episode_returns"].mean(-1)
+        return self._stacked(obs), state, self._stacked(rewards), ends["__all__"], data
 
 
 def advantages(rewards: Any, ends: Any, values: Any, last: Any) -> Any:
@@ -122,7 +122,7 @@ class PPO:
     def update(self, carry: Tree) -> tuple[Tree, Tree]:
         """Collect STEPS batch steps and learn from them."""
         params, optimizer, obs, state, key = carry
-        (obs, state, key), (rows, told) = jax.lax.scan(
+        (obs, state, key), (rows, data) = jax.lax.scan(
             lambda inner, _: self._act(params, inner), (obs, state, key), None, common.STEPS
         )
         seen, actions, old, values, rewards, ends = rows
@@ -135,7 +135,7 @@ class PPO:
         (params, optimizer, key), _ = jax.lax.scan(
             lambda inner, _: self._epoch(columns, inner), (params, optimizer, key), None, common.EPOCHS
         )
-        return (params, optimizer, obs, state, key), told
+        return (params, optimizer, obs, state, key), data
 
     def _act(self, params: Tree, carry: Tree) -> tuple[Tree, Tree]:
         obs, state, key = carry
@@ -143,9 +143,9 @@ class PPO:
         policy = distrax.Categorical(logits=jax.vmap(ACTOR.apply)(params["actor"], obs))
         values = jax.vmap(CRITIC.apply)(params["critic"], obs)[..., 0]
         actions, old = policy.sample_and_log_prob(seed=for_actions)
-        after, state, rewards, ends, told = self.game.step(for_game, state, actions)
+        after, state, rewards, ends, data = self.game.step(for_game, state, actions)
         ends = jnp.broadcast_to(ends, rewards.shape).astype(jnp.float32)
-        return (after, state, key), ((obs, actions, old, values, rewards, ends), told)
+        return (after, state, key), ((obs, actions, old, values, rewards, ends), data)
 
     def _epoch(self, columns: Tree, carry: Tree) -> tuple[Tree, None]:
         params, optimizer, key = carry
@@ -207,7 +207,7 @@ class DQN:
         greedy = jax.vmap(Q.apply)(params, obs).argmax(-1)
         at_random = jax.random.randint(for_choices, greedy.shape, 0, ACTIONS)
         actions = jnp.where(jax.random.uniform(for_coins, greedy.shape) < epsilon, at_random, greedy)
-        after, state, rewards, ends, told = self.game.step(for_game, state, actions)
+        after, state, rewards, ends, data = self.game.step(for_game, state, actions)
         ends = jnp.broadcast_to(ends, rewards.shape).astype(jnp.float32)
         row = (obs, actions, rewards, after, ends)
         memory = tuple(
@@ -220,7 +220,7 @@ class DQN:
         )
         fresh = count % common.TARGET_EVERY == 0
         target = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), params, target)
-        return (params, target, optimizer, memory, count, after, state, key), told
+        return (params, target, optimizer, memory, count, after, state, key), data
 
     def _learn(self, params: Tree, target: Tree, optimizer: Tree, memory: Tree, count: Any, key: Any) -> Any:
         def one(params: Tree, target: Tree, optimizer: Tree, memory: Tree, at: Any) -> tuple[Tree, Tree]:
@@ -242,8 +242,8 @@ def main() -> None:
     compiled = jax.jit(learner.update, donate_argnums=0).lower(carry).compile()
     over = False
     while not over:
-        carry, told = compiled(carry)
-        ended, returns = (np.asarray(column).ravel() for column in told)
+        carry, data = compiled(carry)
+        ended, returns = (np.asarray(column).ravel() for column in data)
         WATCH.steps += learner.steps
         WATCH.returns += returns[ended.astype(bool)].tolist()
         over = WATCH.lap(task.seconds)

@@ -61,8 +61,8 @@ class Spread(RawMultiAgentEnv):
         for player, reward in rewards.items():
             self.individual_episode_reward[player] += reward
         self._steps += 1
-        told = {"infos": infos, "individual_episode_rewards": self.individual_episode_reward}
-        return obs, rewards, terminated, self._steps >= self.max_episode_steps, told
+        data = {"infos": infos, "individual_episode_rewards": self.individual_episode_reward}
+        return obs, rewards, terminated, self._steps >= self.max_episode_steps, data
 
     def state(self) -> Any:
         """Return the state of the whole game."""

@@ -134,9 +134,9 @@ def _values(field: Field[Any]) -> str:
         (meta["above"], "greater than"),
         (meta["high"], "at most"),
     ]
-    told = [f"{words} {_number(bound)}" for bound, words in bounds if bound is not None]
+    data = [f"{words} {_number(bound)}" for bound, words in bounds if bound is not None]
     nothing = " or `None`" if kinds and field.default is None else ""
-    return " or ".join(kinds) + (f", {' and '.join(told)}" if told else "") + nothing
+    return " or ".join(kinds) + (f", {' and '.join(data)}" if data else "") + nothing
 
 
 def _number(value: float) -> str:
@@ -176,13 +176,13 @@ def _table(
 
 
 def _row(cells: Sequence[Sequence[nodes.Node]]) -> nodes.row:
-    made = nodes.row()
+    result = nodes.row()
     for cell in cells:
         entry = nodes.entry()
         blocks = isinstance(cell[0], nodes.literal_block) if cell else False
         entry += list(cell) if blocks else nodes.paragraph("", "", *cell)
-        made += entry
-    return made
+        result += entry
+    return result
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

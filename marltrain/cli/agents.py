@@ -108,33 +108,33 @@ def _check_setting(name: str, key: str) -> None:
         raise ConfigError(f"--set {name}: no agent has this setting. Did you mean the trainer's option {option!r}?")
 
 
-def supply_options(agents: Sequence[Any]) -> str:
-    """Return the options `--supply NAME=module:Class` with which other commands load these agents, as text."""
+def custom_object_options(agents: Sequence[Any]) -> str:
+    """Return the options `--custom-objects NAME=module:Class` with which other commands load these agents, as text."""
     from marltrain.policies.algorithms.registry import ALGORITHMS
 
     algorithms = {agent.algorithm.name: type(agent) for agent in agents if hasattr(agent, "algorithm")}
     own = {name: kind for name, kind in algorithms.items() if name not in ALGORITHMS}
-    return "".join(f" --supply {name}={kind.__module__}:{kind.__qualname__}" for name, kind in own.items())
+    return "".join(f" --custom-objects {name}={kind.__module__}:{kind.__qualname__}" for name, kind in own.items())
 
 
 def add_loading_arguments(parser: Parser) -> None:
     """Add the options of commands that load saved agents; see `loading_arguments`."""
-    parser.add_argument("--supply", action="append", metavar="NAME=MODULE:ATTRIBUTE",
+    parser.add_argument("--custom-objects", action="append", metavar="NAME=MODULE:ATTRIBUTE",
                         help="class, model or function of your own that the saved agents name")  # fmt: skip
     parser.add_argument("--device", metavar="DEVICE", help="of the agents: cpu, cuda or cuda:1 (default: auto)")
 
 
 def loading_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments `supply` and `device` of `load`, and remove their options."""
-    return {"supply": supplied(options.pop("supply", [])), "device": options.pop("device", None)}
+    """Return the arguments `custom_objects` and `device` of `load`, and remove their options."""
+    return {"custom_objects": supplied(options.pop("custom_objects", [])), "device": options.pop("device", None)}
 
 
 def supplied(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the argument `supply` of `load` for texts NAME=module:attribute; raises ConfigError for other texts."""
+    """Return the argument `custom_objects` of `load` for texts NAME=module:attribute; else raises ConfigError."""
     parts = {}
     for text in texts:
         name, _, place = text.partition("=")
         if not name or ":" not in place:
-            raise ConfigError(f"--supply takes NAME=module:attribute, got {text!r}")
-        parts[name] = imported("--supply", place)
+            raise ConfigError(f"--custom-objects takes NAME=module:attribute, got {text!r}")
+        parts[name] = imported("--custom-objects", place)
     return parts

@@ -53,16 +53,16 @@ def pop_callbacks(options: dict[str, Any]) -> list[Any]:
     if criterion and not stop and not plateau:
         option = next(name for name, argument in CRITERION.items() if argument in criterion).replace("_", "-")
         raise ConfigError(f"--{option} has a meaning only with --target, --patience or --plateau")
-    made = _pop_loggers(options)
+    result = _pop_loggers(options)
     if "checkpoint" in options:
-        made.append(_named("--checkpoint", Checkpoint, every_steps=options.pop("checkpoint")))
+        result.append(_named("--checkpoint", Checkpoint, every_steps=options.pop("checkpoint")))
     if stop:
-        made.append(_named(", ".join(f"--{name}" for name in stop), EarlyStopping, **stop, **criterion))
+        result.append(_named(", ".join(f"--{name}" for name in stop), EarlyStopping, **stop, **criterion))
     if plateau:
-        made.append(
+        result.append(
             _named("--plateau", ReduceOnPlateau, patience=plateau["plateau"], **reductions, **criterion)
         )  # fmt: skip
-    return made
+    return result
 
 
 def _pop_loggers(options: dict[str, Any]) -> list[Any]:

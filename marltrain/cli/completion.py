@@ -35,5 +35,5 @@ def add_completion_arguments(parser: Parser) -> None:
 def script(shell: str, commands: Mapping[str, Sequence[str]]) -> str:
     """Return the script for a shell; commands: the options of each command."""
     cases = [f"        *:{name}) words={shlex.quote(' '.join(options))} ;;" for name, options in commands.items()]
-    made = SCRIPT.format(commands=shlex.quote(" ".join(commands)), options="\n".join(cases))
-    return ZSH + made if shell == "zsh" else made
+    result = SCRIPT.format(commands=shlex.quote(" ".join(commands)), options="\n".join(cases))
+    return ZSH + result if shell == "zsh" else result

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marltrain.cli.agents import VALUES, settings_of_agents, supply_options
+from marltrain.cli.agents import VALUES, custom_object_options, settings_of_agents
 from marltrain.cli.callbacks import add_callback_arguments
 from marltrain.cli.next_commands import next_commands
 from marltrain.cli.options import Parser, add_fields
@@ -63,15 +63,15 @@ def train(options: dict[str, Any]) -> Path | None:
 
     resuming, here, printing = _pop_resume(options), Path.cwd(), options.pop("print_config", False)
     plan = pop_plan(options)
-    made = plan.make()
+    output = plan.make()
     if printing:
-        say(to_toml(made.completed()), end="")
+        say(to_toml(output.completed()), end="")
         return None
-    result = made.train(**resuming)
+    result = output.train(**resuming)
     folder = Path(result["run_dir"])
     if not Path(plan.run_dir or "").is_absolute() and folder.is_relative_to(here) and here == Path.cwd():
         folder = folder.relative_to(here)  # show it relative, as the user gave it
-    _print_result(result, plan, folder, supply=supply_options(made.agents))
+    _print_result(result, plan, folder, custom_objects=custom_object_options(output.agents))
     return folder if result["stop_reason"] == "interrupted" else None
 
 
@@ -85,8 +85,8 @@ def _pop_resume(options: dict[str, Any]) -> dict[str, Any]:
     return {"resume": options["run_dir"], "any_threads": any_threads} if resume else {}
 
 
-def _print_result(result: Mapping[str, Any], plan: RunPlan, folder: Path, *, supply: str) -> None:
-    """Print the result of training, the files written and the next commands; supply: options that these need."""
+def _print_result(result: Mapping[str, Any], plan: RunPlan, folder: Path, *, custom_objects: str) -> None:
+    """Print the result of training, the files written and the next commands; custom_objects: options for these."""
     tests = result["history"]
     say(
         f"{result['num_collected_episodes']:,} episodes, {result['num_collected_steps']:,} env steps, "
@@ -101,7 +101,7 @@ def _print_result(result: Mapping[str, Any], plan: RunPlan, folder: Path, *, sup
     for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", "config.json"):
         if (folder / name).exists():
             say(f"  {folder / name}")
-    commands = next_commands(plan.env, plan.env_args, folder, supply, tested=len(tests) > 0)
+    commands = next_commands(plan.env, plan.env_args, folder, custom_objects, tested=len(tests) > 0)
     say("next:", *(f"  {command}" for command in commands), sep="\n")
 
 

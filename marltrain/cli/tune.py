@@ -149,13 +149,13 @@ def _population(
 
 def _values(given: Sequence[Sequence[str]]) -> dict[str, list[Any]]:
     """Return the values of each setting for texts [KEY=VALUE, VALUE, ...]; raises ConfigError for other texts."""
-    made: dict[str, list[Any]] = {}
+    result: dict[str, list[Any]] = {}
     for first, *rest in given:
         for name, value in key_values("--set", [first]).items():
-            if name in made:
+            if name in result:
                 raise ConfigError(f"--set names {name!r} twice")
             try:
-                made[name] = [value, *map(parse_value, rest)]
+                result[name] = [value, *map(parse_value, rest)]
             except ConfigError as error:
                 raise ConfigError(f"--set {name}: {error}") from error
-    return made
+    return result

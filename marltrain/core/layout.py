@@ -114,13 +114,13 @@ def distinct(
     A name that is not free gets the mark and the first number from 2 on that makes it free.
     fold: makes equal what must not differ only in this, such as `str.lower`.
     """
-    used, made = set(map(fold, taken)), list[str]()
+    used, result = set(map(fold, taken)), list[str]()
     for name in names:
         numbered = (f"{name}{mark}{i}" for i in count(2))
         free = next(each for each in chain([name], numbered) if fold(each) not in used)
         used.add(fold(free))
-        made.append(free)
-    return made
+        result.append(free)
+    return result
 
 
 def size_of(space: Space) -> int | None:
@@ -226,8 +226,8 @@ class Layout:
 
     def empty(self, leading: tuple[int, ...], allocate: Allocate = np.zeros) -> Obs:
         """Allocate arrays for `leading` axes of observations."""
-        made = {name: allocate((*leading, *shape), dtype) for name, (shape, dtype) in self.shapes.items()}
-        return next(iter(made.values())) if self.single else made
+        result = {name: allocate((*leading, *shape), dtype) for name, (shape, dtype) in self.shapes.items()}
+        return next(iter(result.values())) if self.single else result
 
     def encode(self, observation: Any, *, bounds: bool = True) -> tuple[Obs, bool]:
         """Convert an observation, or a batch with one leading axis, to arrays; return them, and whether it is a batch.
@@ -247,11 +247,11 @@ class Layout:
                 images[part.array] = value
             else:
                 vectors.append(value)
-        made: dict[str, Array] = {}
+        result: dict[str, Array] = {}
         if vectors:
-            made[VECTOR] = vectors[0] if len(vectors) == 1 else np.concatenate(vectors, -1)
-        made.update(images)
-        return (next(iter(made.values())) if self.single else made), bool(batched)
+            result[VECTOR] = vectors[0] if len(vectors) == 1 else np.concatenate(vectors, -1)
+        result.update(images)
+        return (next(iter(result.values())) if self.single else result), bool(batched)
 
     def write(self, observation: Any, target: Obs, index: Any) -> None:
         """Write one observation into `target[index]`; raises SpecError if it does not fit the space.
@@ -338,8 +338,8 @@ def _whole_numbers(values: Array, space: spaces.Box) -> Array:
     """Convert float32 values to integers of a Box; those that float32 rounds past a bound become the bound."""
     wide = values.astype(np.float64)
     over, under = wide >= space.high, wide <= space.low
-    made = np.where(over | under, 0, wide).astype(space.dtype)
-    return np.where(over, space.high, np.where(under, space.low, made))
+    result = np.where(over | under, 0, wide).astype(space.dtype)
+    return np.where(over, space.high, np.where(under, space.low, result))
 
 
 def _misfit(part: Part, array: Array) -> str:

@@ -95,9 +95,9 @@ def build(cls: type[SettingsT], values: Mapping[str, Any], where: str, arguments
             meant = network_remedy(name, values[name], known) or did_you_mean(name, [*known, *arguments])
             meant += rollout_remedy(name, meant)
             raise ConfigError(f"{where} has no setting {name!r}.{meant} It has: {', '.join(known)}")
-    made = cls(**values)
-    validate(made, where)
-    return made
+    result = cls(**values)
+    validate(result, where)
+    return result
 
 
 def validate(settings: Any, where: str) -> None:

@@ -19,9 +19,9 @@ def goal_reward(source: Source, stack: ExitStack) -> Callable[..., Any]:
 
     Raises ConfigError for an environment without this function.
     """
-    made = source.make()
-    stack.callback(made.close)
-    found = getattr(outermost(made, "compute_reward"), "compute_reward", None)
+    result = source.make()
+    stack.callback(result.close)
+    found = getattr(outermost(result, "compute_reward"), "compute_reward", None)
     if not callable(found):
         raise ConfigError(
             f"{source.name} has no compute_reward(achieved, desired, info), which gives the rewards of other goals: "

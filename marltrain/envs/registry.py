@@ -358,8 +358,8 @@ def _from_callable(name: str, called: Any, build: Callable[..., Any], arguments:
 
 def _played(build: Callable[..., Any], **arguments: Any) -> Any:
     """Build an environment; a Gymnasium environment of several players becomes a PettingZoo environment."""
-    made = build(**arguments)
-    return made if is_vector(made) else by_player(made)
+    result = build(**arguments)
+    return result if is_vector(result) else by_player(result)
 
 
 def accepted_arguments(function: Callable[..., Any]) -> set[str] | None:

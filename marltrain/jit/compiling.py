@@ -103,8 +103,8 @@ class _Inner:
 
 def inner(function: F) -> F:
     """Return a function for calls from compiled code only; without a Python wrapper it compiles faster."""
-    made: Any = _Inner(function)
-    return made
+    result: Any = _Inner(function)
+    return result
 
 
 def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
@@ -119,8 +119,8 @@ def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
         before = {name: getattr(_CONFIG, name, "") for name in own}
         vars(_CONFIG).update(own)
         try:
-            made: Any = numba.njit(error_model="numpy", nogil=True)(function)
-            made._cache = MachineCode(function, cache_folder())
+            result: Any = numba.njit(error_model="numpy", nogil=True)(function)
+            result._cache = MachineCode(function, cache_folder())
         except RuntimeError as error:
             raise EnvError(
                 f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to; `marltrain "
@@ -129,7 +129,7 @@ def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
         finally:
             vars(_CONFIG).update(before)
     ANNOUNCED.names[function] = f"machine code ({function.__module__.rpartition('.')[2].removesuffix(f'_{key}')})"
-    return made
+    return result
 
 
 def program(function: Callable[..., Any], *layouts: np.dtype[Any]) -> Any:

@@ -39,17 +39,17 @@ def _array_of(kind: Any) -> Any:
     return intrinsic(view)
 
 
-numbers: Any = _array_of(float32)
-"""numbers(address, size): view of the float32 numbers at an address, [size].
+f32: Any = _array_of(float32)
+"""f32(address, size): view of the float32 numbers at an address, [size].
 
 This and the following intrinsics work in compiled code only.
 """
-outcomes: Any = _array_of(float64)
-"""outcomes(address, size): view of the float64 numbers at an address, [size]."""
-wholes: Any = _array_of(int64)
-"""wholes(address, size): view of the int64 numbers at an address, [size]."""
-flags: Any = _array_of(boolean)
-"""flags(address, size): view of the bool values at an address, [size]."""
+f64: Any = _array_of(float64)
+"""f64(address, size): view of the float64 numbers at an address, [size]."""
+i64: Any = _array_of(int64)
+"""i64(address, size): view of the int64 numbers at an address, [size]."""
+bools: Any = _array_of(boolean)
+"""bools(address, size): view of the bool values at an address, [size]."""
 _bytes: Any = _array_of(uint8)
 
 
@@ -151,8 +151,8 @@ def entry(program: Any, arguments: int) -> int:
     """
     kinds = (types.int64,) * arguments
     program.compile(types.int64(*kinds))
-    made = program.overloads[kinds]
-    return made.library.get_pointer_to_function(made.fndesc.llvm_cfunc_wrapper_name)
+    result = program.overloads[kinds]
+    return result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
 
 
 @compiled

@@ -48,7 +48,7 @@ class Needs:
     capacity: env steps that must stay readable for samples.
     n_step: rewards summed before bootstrapping (off-policy).
     sequence: consecutive decisions of a sampled sequence; 0: samples are transitions. On-policy, sequences are drawn
-        in addition to the rollouts (see `Pace.replay_ratio`).
+        in addition to the rollouts (see `UpdateSchedule.replay_ratio`).
     replay: the complete description of a replay memory, with priorities; None: uniform samples. On-policy, rollouts
         then also hold sequences of earlier rows.
     replay_share: rows of these sequences for each new row of a rollout.
@@ -296,14 +296,14 @@ class TeamRollout(TeamBatch):
 
 def map_batch(function: Callable[[Array], Array], batch: Any) -> Any:
     """Return a batch, or a team's batch, with a function applied to every array, also those within its mappings."""
-    made = {}
+    result = {}
     for held in fields(batch):
         value = getattr(batch, held.name)
         if isinstance(value, list):
-            made[held.name] = [map_batch(function, part) for part in value]
+            result[held.name] = [map_batch(function, part) for part in value]
         else:
-            made[held.name] = map_tree(function, value)
-    return replace(batch, **made)
+            result[held.name] = map_tree(function, value)
+    return replace(batch, **result)
 
 
 @dataclass

@@ -34,7 +34,7 @@ class BurnIn:
 
 def carries_of(networks: Definitions) -> dict[str, Column]:
     """Return the columns of the carries by the names of the recurrent networks; none without such networks."""
-    return {name: Column((made.carry_width,)) for name, made in networks.items() if made.carry_width}
+    return {name: Column((result.carry_width,)) for name, result in networks.items() if result.carry_width}
 
 
 def column_of(network: str, carries: Column) -> str:
@@ -47,12 +47,12 @@ def column_of(network: str, carries: Column) -> str:
 
 def length_of(networks: Definitions) -> int:
     """Return the length of the sequences; 0 without recurrent networks."""
-    return max((made.spec.sequence_length for made in networks.values() if made.carry_width), default=0)
+    return max((result.spec.sequence_length for result in networks.values() if result.carry_width), default=0)
 
 
 def burn_in_of(networks: Definitions) -> int:
     """Return the number of rows of the burn-in, which is that of all recurrent networks."""
-    return max((made.burn_in for made in networks.values()), default=0)
+    return max((result.burn_in for result in networks.values()), default=0)
 
 
 def needs_of(needs: Needs, networks: Definitions) -> Needs:
@@ -93,7 +93,7 @@ def check_recurrent(who: str, networks: Definitions, supported: tuple[str, ...],
 
     supported: `Algorithm.recurrent`.  strategy: that of the backend.
     """
-    recurrent = {name: made.spec for name, made in networks.items() if made.carry_width}
+    recurrent = {name: result.spec for name, result in networks.items() if result.carry_width}
     for name, spec in recurrent.items():
         if name not in supported:
             raise ConfigError(

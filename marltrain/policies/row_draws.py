@@ -23,11 +23,11 @@ def drawn_rows(draw: Draw, rngs: Sequence[np.random.Generator], rows: Array) -> 
     """
     if np.count_nonzero(rows) == rows.size:
         return dict(draw(rngs, rows.shape[1]))
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for k, own in enumerate(rows):
         if count := int(np.count_nonzero(own)):
-            _place(made, draw([rngs[k]], count), k, rows)
-    return made
+            _place(result, draw([rngs[k]], count), k, rows)
+    return result
 
 
 def _place(made: dict[str, Any], drawn: Mapping[str, Any], k: int, rows: Array) -> None:

@@ -226,9 +226,9 @@ class Actor:
             options |= {"name": registered, "namespace": NAMESPACE, "scheduling_strategy": cluster.own_place()}
         else:
             options["scheduling_strategy"] = cluster.next_place() if resources is None else "SPREAD"
-        made = cluster.ray.remote(kind).options(**options, resources=given, max_restarts=0)
+        result = cluster.ray.remote(kind).options(**options, resources=given, max_restarts=0)
         try:
-            self._handle: Any = made.remote(*arguments)
+            self._handle: Any = result.remote(*arguments)
         except ValueError as error:
             if registered is None:
                 raise

@@ -24,10 +24,10 @@ class State:
     @classmethod
     def joined(cls, **parts: State) -> State:
         """Return a state that combines several states; `part` returns them by name."""
-        made = cls()
+        result = cls()
         for name, part in parts.items():
-            made.add(name, part)
-        return made
+            result.add(name, part)
+        return result
 
     def add(self, name: str, part: State) -> None:
         """Add the state of a part; its arrays get names "<name>/..."."""

@@ -21,7 +21,7 @@ def dataset(
     agents: str | None = None,
     env: str | None = None,
     env_args: Mapping[str, Any] | None = None,
-    supply: Mapping[str, Any] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
     device: str | None = None,
 ) -> dict[str, Demonstrations]:
     """Let a run's agents play whole episodes in its environment; return each player's decisions by its name.
@@ -31,10 +31,10 @@ def dataset(
 
     run: folder of a run.  episodes, seed, explore: see `demonstrations`.  agents: "best" or "last" (default: best).
     env: the environment's name, which environments of your own need.  env_args: arguments to change.
-    supply, device: see `load`.
+    custom_objects, device: see `load`.
     Raises SaveError for a folder that is no run.
     """
     number = chosen_seed(seed, "dataset")
-    saved = open_run(run, env=env, agents=agents, supply=supply, device=device)
+    saved = open_run(run, env=env, agents=agents, custom_objects=custom_objects, device=device)
     arguments = {**saved.env_args, **(env_args or {})}
     return demonstrations(saved.env, saved.agents, episodes=episodes, env_args=arguments, seed=number, explore=explore)

@@ -17,7 +17,7 @@ from marltrain.policies.demonstration_chains import followed
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
-from marltrain.trainer.claims import at_work
+from marltrain.trainer.in_use import at_work
 from marltrain.trainer.seats import Seating, Seats
 from marltrain.trainer.updating.scheduler import not_finite, rngs_of
 
@@ -61,8 +61,8 @@ def train_offline(
         seated = Seating(spec, [agent], chosen_seed(seed, "train_offline"), stack=True).updated[0]
         try:
             reader = _filled(seated, spec, data)
-            pace = seated.learner.pace
-            rows = batch_size or pace.batch_size or pace.default_batch_size or DEFAULT_ROWS
+            schedule = seated.learner.update_schedule
+            rows = batch_size or schedule.batch_size or schedule.default_batch_size or DEFAULT_ROWS
             return _trained(seated, reader, updates, rows)
         finally:
             seated.learner.close()
@@ -130,9 +130,9 @@ def _filled(seated: Seats, spec: EnvSpec, data: Demonstrations) -> Reader:
         _put(step.obs[0], data.obs, shown_row)
         if step.legal[0] is not None and data.legal is not None:
             step.legal[0][...] = data.legal[shown_row]
-        streams.arrived(step)
+        streams.record_step(step)
         if i < len(data):
-            streams.decided(0, action[i], {})
+            streams.record_actions(0, action[i], {})
     reader.admit()
     return reader
 

@@ -37,14 +37,14 @@ def open_run(
     *,
     env: str | None = None,
     agents: str | None = None,
-    supply: Mapping[str, Any] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
     device: str | None = None,
 ) -> SavedRun:
     """Load a run's agents; raises SaveError for a folder that is not a run's.
 
     env: the environment's name, required for environments of the user's own: no file may choose what code is run.
     agents: "best" or "last"; None: the best, or the last if no test was played.
-    supply, device: see `marltrain.load`.
+    custom_objects, device: see `marltrain.load`.
     """
     folder = complete_folder(run)
     config = read_config(folder / CONFIG)
@@ -54,7 +54,7 @@ def open_run(
     if env is None and not imports_only_known(named):
         raise SaveError(f"{folder / CONFIG}: the run's environment is {named!r}. No file may choose what code is run: "
                         f"if you know this one, name it yourself with {written('env=...', '--env')}")  # fmt: skip
-    played, chosen = agents_of(folder, agents, supply, device)
+    played, chosen = agents_of(folder, agents, custom_objects, device)
     name = named if env is None else env
     if isinstance(played, Mapping):
         played = in_seats(played, probe(name, env_args), str(folder / chosen))
@@ -64,13 +64,13 @@ def open_run(
 def agents_of(
     run: str | Path,
     agents: str | None = None,
-    supply: Mapping[str, Any] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
     device: str | None = None,
 ) -> tuple[Agents, str]:
     """Load a run's agents without its environment; return them, and which they are. See `open_run`."""
     folder = complete_folder(run)
     chosen = _best_or_last(folder) if agents is None else agents
-    return load(folder / chosen, supply=supply, device=device), chosen
+    return load(folder / chosen, custom_objects=custom_objects, device=device), chosen
 
 
 def _best_or_last(folder: Path) -> str:

@@ -84,13 +84,13 @@ class SavedSearch(Search):
         if not self._found:
             self._check_free()
             return
-        told = _read(self._file)
-        if difference := difference_of(told["about"], self._told["about"], ""):
+        data = _read(self._file)
+        if difference := difference_of(data["about"], self._told["about"], ""):
             raise ConfigError(
                 f"{path} holds a search with other settings: {difference}. Repeat the arguments of the search, or "
                 f"{another_folder()}"
             )
-        self._told = told
+        self._told = data
 
     def begin(self, trainings: Sequence[Training]) -> list[Training]:
         """See `Search`; raises ConfigError for another number of threads, and AgentError for agents without a state."""

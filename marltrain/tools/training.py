@@ -155,26 +155,26 @@ class Plan:
         settings = {"test_freq_steps": every or max(1, steps // TESTS), "episodes_per_test": 20, **given}
         if settings["test_freq_steps"] is None:
             raise ConfigError(f"{tool}: trainer={{'test_freq_steps': None}}: the metric needs tests; give env steps")
-        made = cls(source, steps, reward_metric, settings)
+        result = cls(source, steps, reward_metric, settings)
         try:
-            made.trainer(source, 0, Callback(), None)
+            result.trainer(source, 0, Callback(), None)
         except ConfigError as error:
             raise ConfigError(f"{tool}: trainer: {error}") from error
-        return made
+        return result
 
     def trainer(self, source: Source, seed: int, callback: Callback, folder: Path | None) -> DecentralizedTrainer:
         """Return a trainer that writes checkpoints into a folder, after every test by env steps, and no other files."""
-        made = DecentralizedTrainer(
+        result = DecentralizedTrainer(
             source, seed=seed, steps_per_train=self.steps, callbacks=[callback], run_dir=False, progress=False,
             reward_metric=lambda returns: 0.0, **self.settings,  # `metric` measures each training by itself
         )  # fmt: skip
         if folder is not None:
-            checkpoint = Checkpoint(every_steps=made.settings.test_freq_steps, keep=1)
-            made.setup = replace(
-                made.setup, callbacks=(*made.setup.callbacks, checkpoint), checkpoint=checkpoint, run_dir=folder,
+            checkpoint = Checkpoint(every_steps=result.settings.test_freq_steps, keep=1)
+            result.setup = replace(
+                result.setup, callbacks=(*result.setup.callbacks, checkpoint), checkpoint=checkpoint, run_dir=folder,
                 only_checkpoints=True,
             )  # fmt: skip
-        return made
+        return result
 
     def about(self) -> dict[str, Any]:
         """Return what tells the trainings of two plans apart, as JSON values."""

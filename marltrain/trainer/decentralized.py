@@ -17,11 +17,11 @@ from marltrain.envs.vector import check_timeout
 from marltrain.processes.ray_actors import ANSWER
 from marltrain.trainer.by_player import Agents, without_seats
 from marltrain.trainer.callbacks import Callback, CallbackList
-from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.double_buffer import check_places
 from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.hooks import FunctionHooks, Periodic
+from marltrain.trainer.in_use import at_work
 from marltrain.trainer.interrupted import end_interrupted
 from marltrain.trainer.loop import train
 from marltrain.trainer.masks import Mask, as_exploration_mask, as_learning_mask

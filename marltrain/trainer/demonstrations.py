@@ -20,8 +20,8 @@ from marltrain.policies.agents.saving import load
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.storage.files import path_of
 from marltrain.trainer.by_player import Agents, in_seats, without_seats
-from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors
+from marltrain.trainer.in_use import at_work
 from marltrain.trainer.seats import Seating
 
 MOST_ENVS = 16
@@ -77,8 +77,8 @@ def demonstrations(
             actors.explore(np.full(len(spec.players), explore))
             recorded = {p: _Record(spec, p, num_envs) for p, name in enumerate(spec.names) if player in (None, name)}
             _play(envs, actors, list(recorded.values()), seed, episodes)
-    made = {spec.names[p]: record.made() for p, record in recorded.items()}
-    return made if player is None else made[player]
+    result = {spec.names[p]: record.made() for p, record in recorded.items()}
+    return result if player is None else result[player]
 
 
 def _saved_agents(folder: str | Path) -> list[Agent]:

@@ -8,8 +8,8 @@ from marltrain.core.errors import warn
 from marltrain.jit.notices import tell
 from marltrain.trainer.collecting.rollout import NotRepeatedError
 from marltrain.trainer.devices import device_lines
-from marltrain.trainer.ending import finish
 from marltrain.trainer.evaluating.testing import last_test, play_test
+from marltrain.trainer.finish import finish
 from marltrain.trainer.jobs.requests import serve
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint

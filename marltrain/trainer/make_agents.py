@@ -155,7 +155,7 @@ class _Entry:
                 )
             offered = {name: value for name, value in offered.items() if name in taken}
         try:
-            made: Agent = made_by(**{**offered, **self.settings})
+            result: Agent = made_by(**{**offered, **self.settings})
         except AgentError as error:
             raise AgentError(f"player {player.name!r}: {error}{self._one_model(spec)}") from error
         except MarlTrainError as error:
@@ -165,9 +165,9 @@ class _Entry:
                 f"player {player.name!r}: its {made_by.__name__} cannot be made: {error_text(error)}. Look at the "
                 f"settings given for it: {', '.join(map(str, self.settings)) or 'none'}"
             ) from error
-        if isinstance(made, LearningAgent):
-            made.masked = made.masked or player.masked
-        return made
+        if isinstance(result, LearningAgent):
+            result.masked = result.masked or player.masked
+        return result
 
     def _one_model(self, spec: EnvSpec) -> str:
         """Return a sentence if the entry gives one model to players of different spaces, else ""."""
@@ -230,17 +230,17 @@ def make_agents(
         spec = probe(source, with_state=True)
     in_team = _team_settings(seats, teams, spec)
     seed = chosen_seed(seed, "make_agents")
-    made: dict[tuple[int, str | None, int], Agent] = {}
+    result: dict[tuple[int, str | None, int], Agent] = {}
     agents: list[Agent] = []
     for i, player in enumerate(shown_if_slow(spec.players, "making agents")):
         entry = seats[i]
         kind = id(entry), in_team[i].get(TEAM), spec.place[i][0]
-        if not sharing.share or kind not in made:
+        if not sharing.share or kind not in result:
             identity = _identity(spec, spec.place[i][0]) if sharing.identify else ()
-            made[kind] = entry.make(
+            result[kind] = entry.make(
                 player, spec, backend=backend, seed=child_seed(seed, "agent", i), identity=identity, **in_team[i]
             )
-        agents.append(made[kind])
+        agents.append(result[kind])
     return agents
 
 

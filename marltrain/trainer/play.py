@@ -21,10 +21,10 @@ from marltrain.envs.registry import resolve
 from marltrain.envs.twins import with_pictures, with_text
 from marltrain.storage.files import path_of
 from marltrain.trainer.by_player import Agents, in_seats, without_seats
-from marltrain.trainer.claims import at_work
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.displays import FILMS, check_writer
-from marltrain.trainer.people import Person
+from marltrain.trainer.human_player import Person
+from marltrain.trainer.in_use import at_work
 from marltrain.trainer.seats import Seating
 from marltrain.trainer.stage import show_episodes
 

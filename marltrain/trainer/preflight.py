@@ -13,10 +13,10 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.trainer.context import RunContext
 from marltrain.trainer.seats import LearnerSeats
-from marltrain.trainer.updating.pace import Defaults, pace_of
+from marltrain.trainer.updating.update_schedule import Defaults, schedule_of
 
 LOGGER = logging.getLogger("marltrain")
 NOTHING = "nothing is learned"
@@ -40,17 +40,17 @@ def warn_of_early_end(
     if steps_per_train is None:
         return
     for seated in _learners(learners, learning):
-        needs, pace = seated.learner.needs, pace_of(seated, defaults)
-        pace = replace(pace, learning_starts=0) if begun else pace
+        needs, schedule = seated.learner.needs, schedule_of(seated, defaults)
+        schedule = replace(schedule, learning_starts=0) if begun else schedule
         on_policy = needs is not None and needs.on_policy
-        first = first_update(pace, num_envs, on_policy=on_policy)
+        first = first_update(schedule, num_envs, on_policy=on_policy)
         if first > -(-steps_per_train // num_envs) * num_envs:
             own = "" if on_policy else (
-                f", learning_starts={pace.learning_starts:,}, update_per_step={pace.update_per_step:g}"
+                f", learning_starts={schedule.learning_starts:,}, update_per_step={schedule.update_per_step:g}"
             )  # fmt: skip
             warn(
                 f"{NOTHING} by the agent of {seated.who}: steps_per_train={steps_per_train:,} ends "
-                f"training before its first update, at env step {first:,} (update_freq={pace.update_freq:,}{own}). "
+                f"training before its first update, at env step {first:,} (update_freq={schedule.update_freq:,}{own}). "
                 "Train for longer, or let it learn earlier"
             )
 
@@ -111,13 +111,13 @@ def _learners(learners: Sequence[LearnerSeats], learning: Array) -> list[Learner
     ]
 
 
-def first_update(pace: Pace, num_envs: int, *, on_policy: bool) -> int:
-    """Return the env step at which the first update is due; `pace` must have all defaults filled in."""
-    round_ = -(-(pace.update_freq or 1) // num_envs) * num_envs
+def first_update(schedule: UpdateSchedule, num_envs: int, *, on_policy: bool) -> int:
+    """Return the env step at which the first update is due; `schedule` must have all defaults filled in."""
+    round_ = -(-(schedule.update_freq or 1) // num_envs) * num_envs
     if on_policy:
         return round_
-    waiting = max(1, -(-pace.learning_starts // round_))
-    gathering = math.ceil(1 / (pace.update_per_step * round_))
+    waiting = max(1, -(-schedule.learning_starts // round_))
+    gathering = math.ceil(1 / (schedule.update_per_step * round_))
     return round_ * (waiting + gathering - 1)
 
 

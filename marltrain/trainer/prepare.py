@@ -51,17 +51,17 @@ from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.team_reward import check_one_reward, try_team_reward
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
-from marltrain.trainer.updating.pace import (
+from marltrain.trainer.updating.planned import PlannedScheduler
+from marltrain.trainer.updating.scheduler import UpdateScheduler
+from marltrain.trainer.updating.update_schedule import (
     Defaults,
     check_joint_actions,
-    check_pace,
     check_rollout,
+    check_schedule,
     check_state,
     check_team,
     storage_for,
 )
-from marltrain.trainer.updating.planned import PlannedScheduler
-from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 if TYPE_CHECKING:
     from marltrain.trainer.cluster.learners import LearnerActors
@@ -107,8 +107,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     if found is not None:
         setup = replace(setup, seed=seed_of(found, setup.settings.seed))
     settings = setup.settings
-    made = setup.vector_env(settings.num_train_envs, "train", with_state=_read_state(without_seats(call.agents)))
-    envs = stack.enter_context(closed(made, setup.source.name))
+    result = setup.vector_env(settings.num_train_envs, "train", with_state=_read_state(without_seats(call.agents)))
+    envs = stack.enter_context(closed(result, setup.source.name))
     spec, num_envs = envs.spec, envs.num_envs
     try_team_reward(setup.team_reward, plain_names(spec.names, len(setup.source.copies)))
     call = call.seated(spec)
@@ -120,7 +120,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
         check(found, manifest, any_threads=call.any_threads)
     defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory, settings.given)
     for seated in seating.learners:
-        check_pace(seated, spec, num_envs, defaults)
+        check_schedule(seated, spec, num_envs, defaults)
         check_state(seated, spec)
         check_joint_actions(seated, spec)
     for updated in seating.updated:
@@ -278,7 +278,7 @@ def _schedulers(
     """Return the schedulers of the learners, and the actors that make their updates, None without any."""
     learners = [seated for seated in seating.updated if seated.learner.needs is not None and not seated.all_frozen]
     if settings.learners is not None:
-        from marltrain.trainer.cluster.lending import remote_schedulers  # loads Ray
+        from marltrain.trainer.cluster.shard_agents import remote_schedulers  # loads Ray
 
         return remote_schedulers(learners, streams, num_envs, defaults, settings, stack)
     thread = stack.enter_context(learning_thread(settings.collect))

@@ -114,7 +114,7 @@ class Run:
         step = envs.reset(self.context.env_seed)
         self.go_on(step)
         self.episodes.begin(step)
-        self.context.streams.arrived(step, None)
+        self.context.streams.record_step(step, None)
         self.tell_starts(range(envs.num_envs))
 
     def go_on(self, step: Step) -> None:
@@ -185,7 +185,7 @@ class Run:
     def _add(self, step: Step) -> None:
         """Record a Step in the streams, and the episodes that ended in it."""
         reward = None if self.team_rewards is None else self.team_rewards(step.reward)
-        self.context.streams.arrived(step, reward)
+        self.context.streams.record_step(step, reward)
         self.events.tell("on_step", step=step)
         finished = self.episodes.add(step)
         if finished is not None:

@@ -327,9 +327,9 @@ def _stacked(agents: Sequence[Agent]) -> Learner:
     if at_home:
         return learner
     seeds = [agent.learner_.seeds[agent.row] for agent in handles]
-    made = AlgorithmLearner(first.algorithm, first.backend, seeds, draw=False)
+    result = AlgorithmLearner(first.algorithm, first.backend, seeds, draw=False)
     for row, agent in enumerate(handles):
-        made.load(row, agent.learner_.export(agent.row))
+        result.load(row, agent.learner_.export(agent.row))
     for row, agent in enumerate(handles):
-        agent.attach(made, row)
-    return made
+        agent.attach(result, row)
+    return result

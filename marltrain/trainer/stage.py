@@ -34,7 +34,7 @@ from marltrain.trainer.displays import (
     without_display,
     without_window,
 )
-from marltrain.trainer.people import Person, PlayEndedError
+from marltrain.trainer.human_player import Person, PlayEndedError
 from marltrain.trainer.text_displays import SceneText, Terminal, TextPicture
 
 TEXT = "ansi"

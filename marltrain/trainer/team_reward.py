@@ -70,10 +70,10 @@ def check_one_reward(seated: Seats, team_reward: TeamReward) -> None:
     rewarded = team_of_each("team_reward", team_reward, names)
     team_of = {p: rewarded[p] for part in seated.parts for p in part.players.ravel().tolist() if p in rewarded}
     if algorithm.one_reward and len(set(team_of.values())) > 1:
-        told = ", ".join(f"{names[p]} in {team!r}" for p, team in sorted(team_of.items()))
+        text = ", ".join(f"{names[p]} in {team!r}" for p, team in sorted(team_of.items()))
         raise ConfigError(
             f"{algorithm.name}: the agents of team {algorithm.settings.team!r} learn from one reward, and team_reward "
-            f"has several teams of them ({told}): give make_agents the same teams with teams="
+            f"has several teams of them ({text}): give make_agents the same teams with teams="
         )
 
 

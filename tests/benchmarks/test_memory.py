@@ -17,8 +17,8 @@ def test_a_training_is_written_and_the_table_reads_it(tmp_path, monkeypatch):
     for result in found:
         assert 0 <= result["greedy"] <= 1 and 0 < result["sampled"] < 1
         for seed, score in enumerate((0.25, 0.5, 0.75)):
-            made = {**result, "seed": seed, "greedy": score}
-            (tmp_path / f"{result['network']}-{seed}.json").write_text(json.dumps(made))
+            output = {**result, "seed": seed, "greedy": score}
+            (tmp_path / f"{result['network']}-{seed}.json").write_text(json.dumps(output))
     lines = memory.table(tmp_path).splitlines()
     assert len(lines) == 6
     assert "| 26,247 | 2,048 | 3 | greedy | 0.500 (0.250 to 0.750) | 0.500 (0.250 to 0.750) |" in lines[2]

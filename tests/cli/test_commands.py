@@ -54,8 +54,8 @@ def test_a_reader_that_is_gone_ends_the_command_without_a_word():
     )
     assert command.stdout is not None
     command.stdout.close()
-    _, told = command.communicate()
-    assert (command.returncode, told) == (141, "")
+    _, data = command.communicate()
+    assert (command.returncode, data) == (141, "")
 
 
 def test_another_broken_pipe_is_no_reader_that_is_gone(monkeypatch):

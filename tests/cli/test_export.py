@@ -7,9 +7,9 @@ from tests.cli.running import SYMBOLS, refused, said
 
 
 def test_a_file_for_each_agent(run, tmp_path, capsys):
-    told = said(capsys, "export", run, "--env", SYMBOLS, "--format", "torch", "--out", tmp_path, "--observations", "50")
+    data = said(capsys, "export", run, "--env", SYMBOLS, "--format", "torch", "--out", tmp_path, "--observations", "50")
     agents = mt.load(run / "best")
-    for line, name, agent in zip(told.splitlines(), ("player_0", "player_1"), agents, strict=True):
+    for line, name, agent in zip(data.splitlines(), ("player_0", "player_1"), agents, strict=True):
         assert line.startswith(f"{tmp_path / name}.pt2 ({name}): 50 observations, largest differences: action 0, ")
         policy = mt.load_exported(tmp_path / f"{name}.pt2")
         assert policy.description["players"] == [name] and policy.description["env"] == SYMBOLS
@@ -29,6 +29,6 @@ def test_agents_without_networks_are_left_out(tmp_path, capsys):
     words = ["train", SYMBOLS, "--algo", "player_0=ppo", "--algo", "player_1=random", "--episodes-per-train", "2"]
     said(capsys, *words, "--episodes-per-test", "1", "--no-progress", "--run-dir", tmp_path / "run")
     words = ["export", tmp_path / "run", "--env", SYMBOLS, "--format", "torch", "--observations", "10"]
-    left_out, made = said(capsys, *words).splitlines()
-    assert left_out == "player_1: left out, a RandomAgent has no network to export" and "player_0.pt2" in made
+    left_out, result = said(capsys, *words).splitlines()
+    assert left_out == "player_1: left out, a RandomAgent has no network to export" and "player_0.pt2" in result
     assert "RandomAgent" in refused(capsys, *words, "--player", "player_1")

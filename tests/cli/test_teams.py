@@ -78,8 +78,8 @@ def test_the_config_of_a_run_makes_its_tests_again(capsys, tmp_path, words, want
 def test_runs_of_other_tests_are_not_one_curve(capsys, tmp_path):
     for name, words in (("a", []), ("b", ["--test-against", "random"])):
         said(capsys, "train", SEATS, *BRIEF, *words, "--run-dir", tmp_path / name)
-    told = [kind.told for kind in kinds([tmp_path / "a", tmp_path / "b"])]
-    assert told == ["tests none", "tests red_0+random+random+random+random"]
+    data = [kind.told for kind in kinds([tmp_path / "a", tmp_path / "b"])]
+    assert data == ["tests none", "tests red_0+random+random+random+random"]
 
 
 def test_two_teams_learn_together(capsys, tmp_path):

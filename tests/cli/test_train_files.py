@@ -50,10 +50,10 @@ def weights(run):
 
 
 def assert_equal_runs(one, other):
-    expected, made = weights(one), weights(other)
-    assert expected.keys() == made.keys()
+    expected, result = weights(one), weights(other)
+    assert expected.keys() == result.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(made[name], array, err_msg=name)
+        np.testing.assert_array_equal(result[name], array, err_msg=name)
 
 
 def test_the_same_run_from_each_file(tmp_path, capsys):

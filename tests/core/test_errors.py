@@ -141,9 +141,9 @@ def test_no_message_acts_on_a_terminal(text, caplog):
         assert str(kind(named)) == written
         assert copy.copy(kind(named)).args == (named,)  # as through a pickle
     assert error_text(OSError(named)) == f"OSError: player {'?' if text == chr(0xD800) else UNSEEN[text]}!"
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as data:
         warn(named)
-    assert str(told[0].message) == written
+    assert str(data[0].message) == written
     logging.getLogger("marltrain").warning("%s", named)
     assert caplog.messages == [written]
 

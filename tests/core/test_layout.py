@@ -177,8 +177,8 @@ def test_a_space_without_numbers_is_refused(space):
 
 def test_an_empty_part_may_stand_beside_others():
     layout = Layout(spaces.Dict(goal=spaces.Box(0, 1, (0,), np.float32), place=spaces.Discrete(3)))
-    made, _ = layout.encode({"goal": [], "place": 2})
-    assert np.asarray(made).tolist() == [0, 0, 1]
+    result, _ = layout.encode({"goal": [], "place": 2})
+    assert np.asarray(result).tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize(

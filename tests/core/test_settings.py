@@ -29,8 +29,8 @@ class Kettle:
 
 def test_what_fits():
     assert build(Kettle, {}, "kettle") == Kettle()
-    made = build(Kettle, {"liters": 2, "timer": 0, "lid": [1], "metal": "copper"}, "kettle")
-    assert (made.liters, made.timer, made.lid) == (2, 0, [1])
+    result = build(Kettle, {"liters": 2, "timer": 0, "lid": [1], "metal": "copper"}, "kettle")
+    assert (result.liters, result.timer, result.lid) == (2, 0, [1])
     assert build(Kettle, {"liters": np.float64(0.5)}, "kettle").liters == 0.5
 
 
@@ -103,16 +103,16 @@ def test_a_setting_with_an_effect_for_several_values_of_another():
 
 def test_numbers_of_numpy_become_pythons():
     given = {"liters": np.float32(0.5), "cups": np.int64(3), "whistle": np.True_, "timer": np.uint8(7)}
-    made = build(Kettle, given, "kettle")
-    values = made.liters, made.cups, made.whistle, made.timer
+    result = build(Kettle, given, "kettle")
+    values = result.liters, result.cups, result.whistle, result.timer
     assert values == (0.5, 3, True, 7)
     assert [type(value) for value in values] == [float, int, bool, int]
 
 
 def test_a_float_without_a_fraction_is_an_integer_only_where_an_integer_is_wanted():
-    made = build(Kettle, {"liters": 2.0, "cups": 1e6, "timer": np.float32(3), "lid": 4.0}, "kettle")
-    assert (made.cups, made.timer) == (1_000_000, 3)
-    assert [type(value) for value in (made.liters, made.cups, made.timer, made.lid)] == [float, int, int, float]
+    result = build(Kettle, {"liters": 2.0, "cups": 1e6, "timer": np.float32(3), "lid": 4.0}, "kettle")
+    assert (result.cups, result.timer) == (1_000_000, 3)
+    assert [type(value) for value in (result.liters, result.cups, result.timer, result.lid)] == [float, int, int, float]
 
 
 @pytest.mark.parametrize("fits", [lambda a, b: 0, lambda *a: 0, lambda a, b=1, *, c=2: 0, max, {}.setdefault])
@@ -142,8 +142,8 @@ def test_a_call_that_is_written_wrong_names_the_nearest_argument():
         """Boil."""
         return liters
 
-    made = checked_arguments(Kettle)(liters=2)
-    assert (boil(1.5, lid=True), made.liters, boil.__doc__) == (1.5, 2, "Boil.")
+    result = checked_arguments(Kettle)(liters=2)
+    assert (boil(1.5, lid=True), result.liters, boil.__doc__) == (1.5, 2, "Boil.")
     wrong: Any = boil
     with pytest.raises(ConfigError, match=r"boil: got an unexpected keyword argument 'lidd'. Did you mean 'lid'\?"):
         wrong(1.5, lidd=True)

@@ -39,23 +39,23 @@ class UpdateScheduler:
 
     def begin(self) -> list:
         """Skip the episodes that fail to begin."""
-        self.t, told = 0, []
+        self.t, data = 0, []
         while self.at == 0 and self.broken():
-            told.append((*self.fault(), ()))
+            data.append((*self.fault(), ()))
             self.episode += 1
-        return told
+        return data
 
     def step(self) -> tuple[bool, list]:
         """Return whether the episode ended, or was given up, and the faults."""
         self.t += 1
-        told = []
+        data = []
         if self.t == self.at and self.broken():
-            told = [(*self.fault(), (self.e,))]
+            data = [(*self.fault(), (self.e,))]
             self.episode += self.past  # the episode after it has begun by then, and is given up, too
         elif self.t < 10:
             return False, []
         self.episode += 1
-        return True, told + self.begin()
+        return True, data + self.begin()
 
 
 def told(faults) -> list:

@@ -28,12 +28,12 @@ def learner_of(backend: Any, seeds: list[int]) -> AlgorithmLearner:
 def batches(agents: int) -> list[Any]:
     """Return batches of transitions whose raw actions are stored; the last has padding for agent 1."""
     rng = np.random.default_rng(5)
-    made: list[Any] = [some_transitions(rng, Layout(VECTOR), 3, agents, 9) for _ in range(5)]
-    for batch in made:
+    result: list[Any] = [some_transitions(rng, Layout(VECTOR), 3, agents, 9) for _ in range(5)]
+    for batch in result:
         batch.extras = {"raw": rng.standard_normal((agents, 9, 3)).astype(np.float32)}
         batch.action = np.tanh(batch.extras["raw"])
-    made[-1].weight[1:] = 0
-    return made
+    result[-1].weight[1:] = 0
+    return result
 
 
 def after_updates(backend: Any, seeds: list[int], rows: slice = slice(None)) -> list[dict[str, np.ndarray]]:
@@ -79,7 +79,7 @@ def test_every_part_of_the_state_moved_and_is_exported():
 def test_an_agent_loads_into_the_other_framework(saved, loaded, tmp_path):
     agent = Soft(VECTOR, BOX, seed=0, backend=saved, **SETTINGS)
     mt.save(tmp_path / "own", agent)
-    (again,) = mt.load(tmp_path / "own", backend=loaded, supply={"soft": Soft})
+    (again,) = mt.load(tmp_path / "own", backend=loaded, custom_objects={"soft": Soft})
     obs = np.linspace(-1, 1, 5, dtype=np.float32)
     np.testing.assert_allclose(again.act(obs), agent.act(obs), atol=1e-5)
     learner: Any = again.learner()
@@ -90,13 +90,13 @@ def test_the_command_line_trains_and_tests_it(capsys, tmp_path):
     run, algo = tmp_path / "r", "examples.own_algorithm:Soft"
     words = ["gymnasium/Pendulum-v1", "--algo", algo, "--steps-per-train", 60, "--num-train-envs", 2, "--no-progress"]
     out = said(capsys, "train", *words, "--test-freq", "none", "--set", "capacity=50", "--run-dir", run)
-    assert f"marltrain test {run} --supply soft={algo}" in out
-    out = said(capsys, "test", run, "--supply", f"soft={algo}", "--episodes", 1)
+    assert f"marltrain test {run} --custom-objects soft={algo}" in out
+    out = said(capsys, "test", run, "--custom-objects", f"soft={algo}", "--episodes", 1)
     assert "mean return" in out
-    assert "give its class with supply=" in refused(capsys, "test", run, "--agents", "last", code=1)
+    assert "give its class with custom_objects=" in refused(capsys, "test", run, "--agents", "last", code=1)
     assert "cannot be imported" in refused(
-        capsys, "test", run, "--agents", "last", "--supply", "soft=examples.own_algorithm:Sofd"
+        capsys, "test", run, "--agents", "last", "--custom-objects", "soft=examples.own_algorithm:Sofd"
     )
-    assert "NAME=module:attribute" in refused(capsys, "test", run, "--agents", "last", "--supply", "soft")
+    assert "NAME=module:attribute" in refused(capsys, "test", run, "--agents", "last", "--custom-objects", "soft")
     assert "cannot be imported" in refused(capsys, "train", words[0], "--algo", "tests.nothing:Soft")
     assert "tuned" in refused(capsys, "train", words[0], "--algo", algo, "--tuned")

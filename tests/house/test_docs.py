@@ -50,11 +50,11 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = TrainerSettings.__post_init__
+    result = TrainerSettings.__post_init__
 
     def with_short_tests(settings: TrainerSettings) -> None:
         object.__setattr__(settings, "episodes_per_test", min(settings.episodes_per_test, TEST_EPISODES))
-        made(settings)
+        result(settings)
 
     if page not in AT_LENGTH:
         monkeypatch.setattr(TrainerSettings, "__post_init__", with_short_tests)

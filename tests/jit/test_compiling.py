@@ -72,10 +72,10 @@ def module(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, text: str) 
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, made)
-    spec.loader.exec_module(made)
-    return made
+    result = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, result)
+    spec.loader.exec_module(result)
+    return result
 
 
 @pytest.fixture
@@ -119,8 +119,8 @@ def test_instructions_written_by_hand_are_told_with_what_they_enclose():
 
     def times(factor, add):
         def generate(context, builder, signature, arguments):
-            made = builder.mul(arguments[0], arguments[0].type(factor))
-            return builder.add(made, arguments[0]) if add else made
+            result = builder.mul(arguments[0], arguments[0].type(factor))
+            return builder.add(result, arguments[0]) if add else result
 
         def written(_, x):
             return int64(int64), generate
@@ -129,8 +129,8 @@ def test_instructions_written_by_hand_are_told_with_what_they_enclose():
 
     def used(factor, add=False):
         instruction = times(factor, add)
-        made = compiled(lambda x: instruction(x))
-        return list(dependencies(python_function(made)))
+        result = compiled(lambda x: instruction(x))
+        return list(dependencies(python_function(result)))
 
     assert used(2) == used(2)
     assert len({str(used(2)), str(used(3)), str(used(2, add=True))}) == 3
@@ -138,7 +138,7 @@ def test_instructions_written_by_hand_are_told_with_what_they_enclose():
 
 def test_arrays_of_another_kind_are_another_program():
     """Whoever makes them is one function, which encloses the kind."""
-    assert list(dependencies(python_function(views.numbers))) != list(dependencies(python_function(views.outcomes)))
+    assert list(dependencies(python_function(views.f32))) != list(dependencies(python_function(views.f64)))
 
 
 def test_the_function_behind_one_that_is_compiled():
@@ -227,15 +227,15 @@ def test_what_only_compiled_code_calls():
 
 def test_its_code_is_told_where_it_is_reached():
     code = python_function(doubled).__code__.co_code.hex()
-    assert any(code in told for told in dependencies(python_function(twice_doubled)))
+    assert any(code in data for data in dependencies(python_function(twice_doubled)))
 
 
 def test_a_program_of_its_own(tmp_path, monkeypatch):
     """Its folder is named by its code and by the records that it reads."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     records = np.dtype([("a", np.int64)]), np.dtype([("b", np.int64)])
-    made = [program(twice_doubled, record) for record in (*records, records[0])]
-    assert [hits(one, 12) for one in made] == [0, 0, 1]
+    result = [program(twice_doubled, record) for record in (*records, records[0])]
+    assert [hits(one, 12) for one in result] == [0, 0, 1]
     assert len(list(cache_folder().iterdir())) == 2
 
 
@@ -271,8 +271,8 @@ def test_programs_of_two_processes_keep_their_functions_in_a_third(tmp_path):
 def test_a_compilation_is_told_and_what_comes_from_disk_is_not(tmp_path, monkeypatch):
     """Two programs of one key: the first is compiled, the second loaded. What a program calls is a part of it."""
     monkeypatch.setattr(compiling, "cache_folder", lambda: tmp_path)
-    told: list[str] = []
-    monkeypatch.setattr(compiling, "Compilation", Noted(told))
+    data: list[str] = []
+    monkeypatch.setattr(compiling, "Compilation", Noted(data))
 
     def made():
         def outer(x):
@@ -281,9 +281,9 @@ def test_a_compilation_is_told_and_what_comes_from_disk_is_not(tmp_path, monkeyp
         return compiling.cached_on_disk(outer, "told")
 
     assert made()(2) == 6
-    assert told == ["machine code (test_compiling)", "done"]
+    assert data == ["machine code (test_compiling)", "done"]
     assert made()(3) == 9
-    assert told == ["machine code (test_compiling)", "done"]
+    assert data == ["machine code (test_compiling)", "done"]
 
 
 @compiling.compiled

@@ -79,9 +79,9 @@ def test_a_damaged_file_is_compiled_anew_with_one_warning(cache, ending, damage)
     file = file_of(cache, ending)
     whole = file.read_bytes()
     file.write_bytes(DAMAGED[damage](whole))
-    with pytest.warns(UserWarning, match="compiled anew") as told:
+    with pytest.warns(UserWarning, match="compiled anew") as data:
         assert hits() == 0
-    (warning,) = told
+    (warning,) = data
     assert str(file) in str(warning.message) and str(cache) in str(warning.message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

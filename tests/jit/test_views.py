@@ -9,7 +9,7 @@ import pytest
 
 from marltrain.jit import views
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import address_of, copy, entry, flags, numbers, outcomes, record_at, wholes
+from marltrain.jit.views import address_of, bools, copy, entry, f32, f64, i64, record_at
 
 
 @compiled
@@ -31,12 +31,12 @@ def changed(address):
 @compiled
 def all_views(address):
     """What lies there, as four of each kind; of the last, only the first byte of each number."""
-    return numbers(address, 4), outcomes(address, 4), wholes(address, 4), flags(address, 4)
+    return f32(address, 4), f64(address, 4), i64(address, 4), bools(address, 4)
 
 
 @compiled
 def write(address, place, value):
-    numbers(address, 4)[place] = value
+    f32(address, 4)[place] = value
 
 
 @compiled
@@ -69,7 +69,7 @@ def take_numbers(address, times, taken, here, threads):
     """Take a number again and again, and mark it among all that there are; say whether the others came, too."""
     together = all_here(here, threads)
     for _ in range(times):
-        flags(taken, threads * times)[views.add_at(address, 1)] = True
+        bools(taken, threads * times)[views.add_at(address, 1)] = True
     return together
 
 

@@ -33,12 +33,12 @@ GOALS = spaces.Dict({"observation": VECTOR, "achieved_goal": _PLACE, "desired_go
 def some_obs(rng: np.random.Generator, space: Any, leading: tuple[int, ...]) -> Obs:
     """Draw observations [*leading, *O] of a space, or of a layout, as arrays."""
     layout = space if isinstance(space, Layout) else Layout(space)
-    made = {
+    result = {
         name: rng.integers(256, size=(*leading, *shape)).astype(np.uint8) if dtype == np.uint8
         else rng.uniform(-1, 1, (*leading, *shape)).astype(np.float32)
         for name, (shape, dtype) in layout.shapes.items()
     }  # fmt: skip
-    return made if len(made) > 1 else next(iter(made.values()))
+    return result if len(result) > 1 else next(iter(result.values()))
 
 
 def some_observations(rng: np.random.Generator, space: Any, rows: int) -> Any:
@@ -157,22 +157,22 @@ def some_team(rng: np.random.Generator, parts: Any, seats: Any, rows: int, *, ma
 
     A tenth of the players is absent at a batch step, or has no value after it. They are a rollout for on-policy agents.
     """
-    made = []
+    result = []
     for part, held in zip(parts, seats, strict=True):
         own = part.algorithm
         given = some_transitions(rng, own.layout, own.action_space, part.num_agents, held * rows, masked=masked)
         present, following = rng.random((2, *given.weight.shape)) < 0.9
-        made.append(TeamRows(**{**vars(given), "weight": present.astype(np.float32)}, present=present,
+        result.append(TeamRows(**{**vars(given), "weight": present.astype(np.float32)}, present=present,
                              next_present=following))  # fmt: skip
     reward = rng.standard_normal((1, rows)).astype(np.float32)
     discount = np.where(rng.random((1, rows)) < 0.2, 0.0, 0.97).astype(np.float32)
-    batch = TeamBatch(made, reward, discount, np.ones((1, rows), np.float32))
+    batch = TeamBatch(result, reward, discount, np.ones((1, rows), np.float32))
     need = parts[0].needs.state
     if need is not None:
         batch.state, batch.next_state = rng.uniform(-1, 1, (2, 1, rows, need.size)).astype(np.float32)
     if not parts[0].needs.on_policy:
         return batch
-    for part, own in zip(parts, made, strict=True):
+    for part, own in zip(parts, result, strict=True):
         own.extras = {name: rng.standard_normal((*own.weight.shape, *column.shape), np.float32)
                       for name, column in part.needs.columns.items()}  # fmt: skip
     cut = (rng.random((1, rows)) < 0.2) | (discount == 0) | (np.arange(rows) == rows - 1)
@@ -195,29 +195,29 @@ def with_carries(rng: np.random.Generator, batch: Any, learner: Any) -> Any:
             return value
         return map_tree(lambda array: np.concatenate([array, array[:, :missing]], 1), value)
 
-    made = replace(batch, **{f.name: padded(f.name, getattr(batch, f.name)) for f in fields(batch)})
+    result = replace(batch, **{f.name: padded(f.name, getattr(batch, f.name)) for f in fields(batch)})
     rows = batch.weight.shape[1]
-    made.weight[:, rows:] = 0
-    if isinstance(made, Rollout):
-        made.cut[:, rows:], made.boot[:, rows:] = True, 0
+    result.weight[:, rows:] = 0
+    if isinstance(result, Rollout):
+        result.cut[:, rows:], result.boot[:, rows:] = True, 0
     else:
-        made = SequenceTransitions(**vars(made), begins=rng.random(made.weight.shape) < 0.25)
-        made.begins[:, 0] = made.begins[:, rows:] = True
+        result = SequenceTransitions(**vars(result), begins=rng.random(result.weight.shape) < 0.25)
+        result.begins[:, 0] = result.begins[:, rows:] = True
     for name, column in columns.items():
-        made.extras[name] = 0.5 * rng.standard_normal((*made.weight.shape, *column.shape), np.float32)
-    return made
+        result.extras[name] = 0.5 * rng.standard_normal((*result.weight.shape, *column.shape), np.float32)
+    return result
 
 
 def some_triplets(
     rng: np.random.Generator, space: Any, actions: Any, agents: int, rows: int, *, masked: bool = False
 ) -> TripletTransitions:
     """Make `rows` transitions with triplets for each agent, over offsets 1 to 4; see `some_transitions`."""
-    made = some_transitions(rng, space, actions, agents, rows, masked=masked)
+    result = some_transitions(rng, space, actions, agents, rows, masked=masked)
     far = some_transitions(rng, space, actions, agents, rows, masked=masked)
     offset = rng.integers(1, 5, size=(agents, rows))
     near = np.where(offset == 1, 0, rng.integers(1, np.maximum(offset, 2)))
     return TripletTransitions(
-        **vars(made), goal_obs=some_obs(rng, space, (agents, rows)), near_obs=some_obs(rng, space, (agents, rows)),
+        **vars(result), goal_obs=some_obs(rng, space, (agents, rows)), near_obs=some_obs(rng, space, (agents, rows)),
         far_obs=far.obs, far_legal=far.legal, far_action=far.action,
         near_offset=near.astype(np.float32), offset=offset.astype(np.float32),
     )  # fmt: skip

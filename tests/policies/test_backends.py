@@ -43,7 +43,7 @@ def squares(backend, *, trains=("a", "b"), weight=ONES):
 def test_a_rows_gradient_is_that_of_its_own_loss(backend):
     metrics, grads = squares(backend)
     net = two_networks(backend)["a"]
-    both = [backend.numpy(made(backend.tensor(OBS.copy()))[0]) for made in two_networks(backend).values()]
+    both = [backend.numpy(result(backend.tensor(OBS.copy()))[0]) for result in two_networks(backend).values()]
     np.testing.assert_allclose(metrics["twice"], sum(2 * (out**2).mean((1, 2)) for out in both), rtol=1e-5)
     assert [grad.shape for grad in grads] == [backend.numpy(net.flat).shape] * 2
     for k in range(3):
@@ -100,8 +100,8 @@ def test_clipping_by_hand(backend):
     clipped, norms, factor = backend.clip([backend.tensor(grad.copy()) for grad in grads], limits)
     expected = np.array([[0.5], [1], [1], [1]], np.float32)
     np.testing.assert_allclose(backend.numpy(factor), expected[:, 0], rtol=1e-6)
-    for grad, made in zip(grads, clipped, strict=True):
-        np.testing.assert_allclose(backend.numpy(made), grad * expected, rtol=1e-6)
+    for grad, result in zip(grads, clipped, strict=True):
+        np.testing.assert_allclose(backend.numpy(result), grad * expected, rtol=1e-6)
     assert [backend.numpy(norm).tolist() for norm in norms] == [[3, 3, 3, 0], [4, 4, 4, 0]]
 
 
@@ -116,9 +116,9 @@ def test_clipping_is_torchs_own_for_each_row(backend):
         for leaf, grad in zip(leaves, grads, strict=True):
             leaf.grad = torch.from_numpy(grad[k].copy())
         torch.nn.utils.clip_grad_norm_(leaves, float(limits[k]))
-        for leaf, made in zip(leaves, clipped, strict=True):
+        for leaf, result in zip(leaves, clipped, strict=True):
             assert leaf.grad is not None
-            np.testing.assert_allclose(backend.numpy(made)[k], leaf.grad.numpy(), rtol=1e-5)
+            np.testing.assert_allclose(backend.numpy(result)[k], leaf.grad.numpy(), rtol=1e-5)
 
 
 @on_both

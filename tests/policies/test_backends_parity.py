@@ -217,8 +217,8 @@ CASES = [
 
 def learner(backend: Any, make: Any, actions: str, network: str, settings: Mapping[str, Any]) -> AlgorithmLearner:
     """Return two agents as one learner; equal seeds, so equal weights."""
-    told = {**DEFAULTS.get(make, {}), **NETWORKS[network], **settings}
-    agent = make(told.pop("space"), ACTIONS[actions], seed=0, backend=backend.name, **told)
+    data = {**DEFAULTS.get(make, {}), **NETWORKS[network], **settings}
+    agent = make(data.pop("space"), ACTIONS[actions], seed=0, backend=backend.name, **data)
     return AlgorithmLearner(agent.algorithm, backend, [0, 1], draw=True)
 
 

@@ -89,8 +89,8 @@ def test_a_sequence_equals_its_steps(cell):
         carries.append(carry)
     begins, given = np.array([[True, False, True, False, False, False]] * 2), np.concatenate(stored, 1)
     given = np.where(begins[..., None], given, np.float32(99))
-    made = cell.unrolled(numpy_ops, iter(weights), 6, x, given, begins)
-    for whole, steps in zip(made, (outs, carries), strict=True):
+    result = cell.unrolled(numpy_ops, iter(weights), 6, x, given, begins)
+    for whole, steps in zip(result, (outs, carries), strict=True):
         np.testing.assert_allclose(whole, np.concatenate(steps, 1), rtol=1e-5, atol=1e-6)
 
 
@@ -108,8 +108,8 @@ def test_no_gradient_flows_through_a_burn_in(backend, cell):
 
     def over(length: int, burn_in: int, begins: np.ndarray) -> Any:
         def outputs(x: Any, carry: Any, *weights: Any) -> Any:
-            made, _ = cell.unrolled(backend.ops, iter(weights), length, x, carry, backend.tensor(begins), burn_in)
-            steps = backend.ops.time_steps(made, length)[burn_in:]
+            result, _ = cell.unrolled(backend.ops, iter(weights), length, x, carry, backend.tensor(begins), burn_in)
+            steps = backend.ops.time_steps(result, length)[burn_in:]
             return backend.ops.joined_steps(list(steps))
 
         return outputs

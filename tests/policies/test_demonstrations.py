@@ -36,17 +36,19 @@ def equal(one, other):
 
 
 def test_arrays_by_hand():
-    made = small()
-    assert made.obs.dtype == np.float32
-    assert same(made.obs, [[0, 1], [2, 3], [4, 5]])
-    assert made.action.dtype == np.int64
-    assert made.action.tolist() == [0, 2, 1]
-    assert made.ends.tolist() == [False, True, False]
-    assert made.legal is not None
-    assert made.legal.tolist()[0] == [True, False, False]
-    assert same(made.next_obs, [[2, 3], [9, 9], [6, 7]])
-    assert (len(made), made.num_episodes) == (3, 1)
-    assert repr(made).startswith("Demonstrations(3 decisions, 1 episodes, Box(0.0, 10.0, (2,), float32) -> Discrete(3")
+    result = small()
+    assert result.obs.dtype == np.float32
+    assert same(result.obs, [[0, 1], [2, 3], [4, 5]])
+    assert result.action.dtype == np.int64
+    assert result.action.tolist() == [0, 2, 1]
+    assert result.ends.tolist() == [False, True, False]
+    assert result.legal is not None
+    assert result.legal.tolist()[0] == [True, False, False]
+    assert same(result.next_obs, [[2, 3], [9, 9], [6, 7]])
+    assert (len(result), result.num_episodes) == (3, 1)
+    assert repr(result).startswith(
+        "Demonstrations(3 decisions, 1 episodes, Box(0.0, 10.0, (2,), float32) -> Discrete(3"
+    )
 
 
 def test_without_ends_the_decisions_are_one_episode():
@@ -56,31 +58,31 @@ def test_without_ends_the_decisions_are_one_episode():
 def test_structures_are_encoded_and_actions_count_from_0():
     screen = np.arange(40, dtype=np.uint8).reshape(2, 4, 5)
     tail = (np.array([[1, 0], [0, 1]]), np.array([[1, 2], [0, 0]]))
-    made = Demonstrations.from_arrays(
+    result = Demonstrations.from_arrays(
         MIXED, spaces.MultiDiscrete([2, 3, 4], start=[1, 1, 1]), {"screen": screen, "digit": [-1, 1], "tail": tail},
         [[1, 1, 1], [2, 3, 4]],
     )  # fmt: skip
-    assert isinstance(made.obs, dict)
-    assert np.array_equal(made.obs["screen"], screen)
-    assert made.obs["vector"].tolist() == [[1, 0, 0, 1, 0, 0, 1, 0, 0, 1], [0, 0, 1, 0, 1, 1, 0, 1, 0, 0]]
-    assert made.action.tolist() == [[0, 0, 0], [1, 2, 3]]
+    assert isinstance(result.obs, dict)
+    assert np.array_equal(result.obs["screen"], screen)
+    assert result.obs["vector"].tolist() == [[1, 0, 0, 1, 0, 0, 1, 0, 0, 1], [0, 0, 1, 0, 1, 1, 0, 1, 0, 0]]
+    assert result.action.tolist() == [[0, 0, 0], [1, 2, 3]]
 
 
 def test_action_mask_of_an_observation_is_its_legal_actions():
     masked = spaces.Dict({"observation": LINE, "action_mask": spaces.Box(0, 1, (3,), np.int8)})
     seen = {"observation": np.ones((2, 2), np.float32), "action_mask": np.array([[1, 0, 0], [0, 0, 1]], np.int8)}
-    made = Demonstrations.from_arrays(masked, MOVES, seen, [5, 7])
-    assert made.observation_space == LINE
-    assert made.legal is not None
-    assert made.legal.tolist() == [[True, False, False], [False, False, True]]
+    result = Demonstrations.from_arrays(masked, MOVES, seen, [5, 7])
+    assert result.observation_space == LINE
+    assert result.legal is not None
+    assert result.legal.tolist() == [[True, False, False], [False, False, True]]
 
 
 def test_box_actions_are_flat_and_bounds_that_float32_rounds_are_kept():
     space = spaces.Box(-0.1, 0.1, (2, 1), np.float64)
-    made = Demonstrations.from_arrays(LINE, space, np.zeros((1, 2)), np.array([[[0.1], [-0.1]]]))
-    assert made.action.shape == (1, 2)
-    assert made.action.dtype == np.float32
-    assert (np.abs(made.action.astype(float)) <= 0.1).all()
+    result = Demonstrations.from_arrays(LINE, space, np.zeros((1, 2)), np.array([[[0.1], [-0.1]]]))
+    assert result.action.shape == (1, 2)
+    assert result.action.dtype == np.float32
+    assert (np.abs(result.action.astype(float)) <= 0.1).all()
 
 
 @pytest.mark.parametrize(
@@ -113,20 +115,20 @@ def test_box_action_outside_of_the_bounds_is_refused():
 
 
 def test_other_spaces_are_refused_with_both_names():
-    made = small()
-    made.check_fits(LINE, MOVES)
-    made.check_fits(spaces.Dict({"observation": LINE, "action_mask": spaces.Box(0, 1, (3,), np.int8)}), MOVES)
+    result = small()
+    result.check_fits(LINE, MOVES)
+    result.check_fits(spaces.Dict({"observation": LINE, "action_mask": spaces.Box(0, 1, (3,), np.int8)}), MOVES)
     other = spaces.Box(0, 9, (2,), np.float32)
     with pytest.raises(
         AgentError, match=r"other spaces: their observation space is Box\(0.0, 10.0.*expected Box\(0.0, 9"
     ):
-        made.check_fits(other, MOVES)
+        result.check_fits(other, MOVES)
     with pytest.raises(
         AgentError, match=r"other spaces: their action space is Discrete\(3, start=5\), expected Discrete\(3\)"
     ):
-        made.check_fits(LINE, spaces.Discrete(3))
+        result.check_fits(LINE, spaces.Discrete(3))
     with pytest.raises(AgentError, match="stack 1 frames, expected 4"):
-        made.check_fits(LINE, MOVES, 4)
+        result.check_fits(LINE, MOVES, 4)
 
 
 def test_joined_demonstrations_keep_what_all_have():
@@ -148,18 +150,18 @@ def test_saved_demonstrations_are_loaded_again(tmp_path):
         {"screen": np.ones((2, 4, 5), np.uint8), "digit": [0, 1], "tail": (np.ones((2, 2)), np.zeros((2, 2), int))},
         np.zeros((2, 2)),
     )  # fmt: skip
-    for made in (small(), small(legal=None, next_observation=None), mixed):
-        made.save(tmp_path / "demos")
+    for result in (small(), small(legal=None, next_observation=None), mixed):
+        result.save(tmp_path / "demos")
         found = Demonstrations.load(tmp_path / "demos")
-        found.check_fits(made.observation_space, made.action_space)
-        assert (found.legal is None, found.next_obs is None) == (made.legal is None, made.next_obs is None)
-        assert np.array_equal(found.action, made.action)
-        assert np.array_equal(found.ends, made.ends)
-        if isinstance(made.obs, dict) and isinstance(found.obs, dict):
-            assert list(found.obs) == list(made.obs)
-            assert equal(found.obs.values(), made.obs.values())
+        found.check_fits(result.observation_space, result.action_space)
+        assert (found.legal is None, found.next_obs is None) == (result.legal is None, result.next_obs is None)
+        assert np.array_equal(found.action, result.action)
+        assert np.array_equal(found.ends, result.ends)
+        if isinstance(result.obs, dict) and isinstance(found.obs, dict):
+            assert list(found.obs) == list(result.obs)
+            assert equal(found.obs.values(), result.obs.values())
         else:
-            assert same(found.obs, made.obs)
+            assert same(found.obs, result.obs)
 
 
 def test_folder_of_other_things_is_not_replaced(tmp_path):

@@ -88,11 +88,11 @@ def test_first_episodes_of_a_dataset(dataset):
 
 def test_nested_observations_of_a_dataset():
     seen = {"place": np.array(line(1, 2)), "both": (np.array([0, 1]), np.array([[0.5], [1.0]], np.float32))}
-    made = minari.create_dataset_from_buffers(
+    result = minari.create_dataset_from_buffers(
         "toy/nested-v0", [episode(0, seen, [1])], observation_space=NESTED, action_space=MOVES, algorithm_name="none",
         author="none", author_email="none", code_permalink="none", description="made by a test",
     )  # fmt: skip
-    found = Demonstrations.from_minari(made)
+    found = Demonstrations.from_minari(result)
     names = [part.name for part in found.layout.parts]
     assert names == ["both.0", "both.1", "place"]
     assert same(found.obs, [[1, 0, 0.5, 1, 10]])
@@ -125,11 +125,11 @@ def test_written_datasets_are_read_again():
     nested = {"place": place, "both": (np.array([0, 1, 1]), np.array([[0.5], [1.0], [0.25]], np.float32))}
     following = (np.array([1, 0, 0]), np.array([[1.0], [0.0], [0.75]], np.float32))
     after = {"place": np.array(line(1, 2, 6)), "both": following}
-    made = Demonstrations.from_arrays(
+    result = Demonstrations.from_arrays(
         NESTED, MOVES, nested, [1, 3, 1], ends=[False, True, True], legal=legal, next_observation=after,
         reward=[0.5, -1, 2], terminated=[False, True, False],
     )  # fmt: skip
-    written = made.to_minari("toy/own-v0", author="none", author_email="none", code_permalink="none", description="x",
+    written = result.to_minari("toy/own-v0", author="none", author_email="none", code_permalink="none", description="x",
                              algorithm_name="none")  # fmt: skip
     assert (written.total_episodes, written.total_steps) == (2, 3)
     first, second = written.iterate_episodes()
@@ -138,9 +138,9 @@ def test_written_datasets_are_read_again():
     assert first.actions.tolist() == [1, 3]
     again = Demonstrations.from_minari("toy/own-v0")
     for name, array in arrays_of(again).items():
-        assert same(array, arrays_of(made)[name]), name
+        assert same(array, arrays_of(result)[name]), name
     with pytest.raises(ConfigError, match=r"'toy/own-v0' cannot be made: .*there is one already"):
-        made.to_minari("toy/own-v0")
+        result.to_minari("toy/own-v0")
     assert Demonstrations.from_minari("toy/own-v0").action.tolist() == [0, 2, 0]
 
 
@@ -190,13 +190,13 @@ def test_observations_that_their_space_cannot_express_are_not_written():
 def test_images_are_written_exactly(shape):
     """By default Minari stores images of 32 x 32 and more as JPEG, which changes values, and has no 1 or 4 channels."""
     images = np.random.default_rng(0).integers(0, 256, (4, *shape)).astype(np.uint8)
-    made = Demonstrations.from_arrays(
+    result = Demonstrations.from_arrays(
         spaces.Box(0, 255, shape, np.uint8), MOVES, images[:3], [1, 2, 3], next_observation=images[1:],
         reward=[0, 1, 2], terminated=[False, False, True],
     )  # fmt: skip
-    made.to_minari("toy/film-v0", **ABOUT)
+    result.to_minari("toy/film-v0", **ABOUT)
     again = Demonstrations.from_minari("toy/film-v0")
-    assert same(again.obs, made.obs) and same(again.next_obs, made.next_obs)
+    assert same(again.obs, result.obs) and same(again.next_obs, result.next_obs)
 
 
 def test_a_dataset_that_cannot_hold_the_rows_is_removed():

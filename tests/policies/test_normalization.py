@@ -34,8 +34,8 @@ def test_batches_of_odd_sizes_give_the_moments_of_all_rows():
 
 def test_without_values_nothing_changes_and_large_values_are_clipped():
     running = RunningStatistics(1, 2)
-    made: Any = normalized_observations(running, np.array([[[0.5, -30.0]]], np.float32))
-    np.testing.assert_allclose(made, [[[0.5, -10.0]]], rtol=1e-6)
+    result: Any = normalized_observations(running, np.array([[[0.5, -30.0]]], np.float32))
+    np.testing.assert_allclose(result, [[[0.5, -10.0]]], rtol=1e-6)
 
 
 def test_statistics_by_hand():

@@ -50,8 +50,8 @@ def after_burn_in(agent: Any, batch: Any, taken: tuple[Any, ...]) -> SequenceTra
         extras[carry][:, :1] = now
     columns = {name: map_tree(lambda array: array[:, own], value) for name, value in vars(batch).items()
                if name != "extras" and value is not None}  # fmt: skip
-    made: SequenceTransitions = replace(batch, **columns, extras=extras)
-    return made
+    result: SequenceTransitions = replace(batch, **columns, extras=extras)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_updates_start_from_the_carry_of_the_current_network(make, space, settin
     assert any(name.startswith("grad_norm") and value[0] > 0 for name, value in expected.items())
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
-    made, theirs = long.learner_.export(0).arrays, short.learner_.export(0).arrays
+    result, theirs = long.learner_.export(0).arrays, short.learner_.export(0).arrays
     for name, array in theirs.items():
-        np.testing.assert_allclose(made[name], array, rtol=1e-3, atol=2e-6, err_msg=name)
-    assert any((made[name] != array).any() for name, array in before.items())
+        np.testing.assert_allclose(result[name], array, rtol=1e-3, atol=2e-6, err_msg=name)
+    assert any((result[name] != array).any() for name, array in before.items())
 
 
 def test_a_run_brings_carries_of_earlier_weights_up_to_date(monkeypatch):

@@ -29,8 +29,8 @@ def test_values(schedule, values):
 
 
 def test_a_description_builds_it_again():
-    made = mt.exponential(1e-3, 1e-5, 700)
-    assert mt.Schedule(**made.describe()) == made
+    result = mt.exponential(1e-3, 1e-5, 700)
+    assert mt.Schedule(**result.describe()) == result
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,15 @@ class FakeRay(SimpleNamespace):
 
 @pytest.fixture
 def fake(monkeypatch, tmp_path) -> FakeRay:
-    made = FakeRay()
-    monkeypatch.setattr(ray_actors, "_module", lambda: made)
+    result = FakeRay()
+    monkeypatch.setattr(ray_actors, "_module", lambda: result)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     without_token(monkeypatch, tmp_path)
     monkeypatch.setattr(Cluster, "_uses", 0)
     monkeypatch.setattr(Cluster, "_ours", None)
     monkeypatch.setattr(Cluster, "_asked", None)
-    return made
+    return result
 
 
 LOCAL = (

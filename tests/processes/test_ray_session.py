@@ -53,9 +53,9 @@ if sys.argv[1] == "interrupted":
 @pytest.fixture
 def base() -> Iterator[Path]:
     """A folder for temporary files with a short name: paths of sockets have at most 107 characters."""
-    made = Path(tempfile.mkdtemp(prefix="mt-", dir="/tmp"))
-    yield made
-    shutil.rmtree(made)
+    result = Path(tempfile.mkdtemp(prefix="mt-", dir="/tmp"))
+    yield result
+    shutil.rmtree(result)
 
 
 @pytest.mark.parametrize("how", ["forgotten", "interrupted"])
@@ -65,13 +65,13 @@ def test_a_cluster_needs_the_token_and_leaves_no_files(base, tmp_path, how):
     for other in others:
         other.mkdir(parents=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    told = subprocess.run(
+    data = subprocess.run(
         [sys.executable, "-c", PROGRAM, how], env={**kept, "HOME": str(tmp_path), "RAY_TMPDIR": str(base)},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert told.stdout, told.stderr
-    assert (told.returncode == 0) == (how == "forgotten"), told.stderr
-    seen = json.loads(told.stdout)
+    assert data.stdout, data.stderr
+    assert (data.returncode == 0) == (how == "forgotten"), data.stderr
+    seen = json.loads(data.stdout)
     assert seen["answers"] == ["UNAUTHENTICATED"] * 3
     assert seen["mode"] == "0o100600" and len(seen["sessions"]) == 1
     assert sorted(path.name for path in base.iterdir()) == ["mt-ray-other", "ray"]

@@ -91,16 +91,16 @@ def test_any_value_becomes_json(tmp_path):
         "path": tmp_path,
         3: {"b", "a"},
     }
-    told = to_json(value)
-    assert told["numbers"] == [0.5, 3, [0, 1], True]
-    assert told["odd"] == ["nan", "-inf"]
-    assert told["made"][0] == {"kind": "linear", "start": 1, "stop": 0, "steps": 10}
-    assert told["made"][1] == {"type": "MLP", "hidden": [8], "activation": "tanh"}
-    assert told["code"][0].endswith("test_json_files:test_json_comes_back")
-    assert told["code"][1:] == ["marltrain.policies.networks:MLP", "builtins:object"]
-    assert told["path"] == str(tmp_path)
-    assert told["3"] == ["a", "b"]
-    write_json(tmp_path / "told.json", told)
+    data = to_json(value)
+    assert data["numbers"] == [0.5, 3, [0, 1], True]
+    assert data["odd"] == ["nan", "-inf"]
+    assert data["made"][0] == {"kind": "linear", "start": 1, "stop": 0, "steps": 10}
+    assert data["made"][1] == {"type": "MLP", "hidden": [8], "activation": "tanh"}
+    assert data["code"][0].endswith("test_json_files:test_json_comes_back")
+    assert data["code"][1:] == ["marltrain.policies.networks:MLP", "builtins:object"]
+    assert data["path"] == str(tmp_path)
+    assert data["3"] == ["a", "b"]
+    write_json(tmp_path / "told.json", data)
 
 
 def test_text_that_no_file_can_hold_is_refused(tmp_path):

@@ -25,8 +25,8 @@ class Canvas(Identity):
 
 def run(*callbacks, **arguments):
     agents = ppo(Canvas, {})
-    made = trainer(Canvas, {}, callbacks=[mt.Checkpoint(every_steps=30), *callbacks], test_freq=10, **arguments)
-    made.train(agents, [1, 1], plot=False, resume="run" if Path("run").exists() else None)
+    result = trainer(Canvas, {}, callbacks=[mt.Checkpoint(every_steps=30), *callbacks], test_freq=10, **arguments)
+    result.train(agents, [1, 1], plot=False, resume="run" if Path("run").exists() else None)
     return weights(agents)
 
 

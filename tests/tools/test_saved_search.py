@@ -19,10 +19,10 @@ ABOUT = {"tool": "t", "steps": 10, "space": {"gamma": (0.5, 0.9)}}
 
 
 def trainings(count=3, make=lambda: [RandomAgent(seed=0)]):
-    made = [Training(c, c, make) for c in range(count)]
-    for one in made:
+    result = [Training(c, c, make) for c in range(count)]
+    for one in result:
         one.begin()
-    return made
+    return result
 
 
 def measured(training: Training) -> Training:
@@ -34,28 +34,28 @@ def measured(training: Training) -> Training:
 def begun(tmp_path) -> Path:
     """A search of three trainings, of which the second one has ended."""
     with pytest.raises(KeyboardInterrupt), search_in(tmp_path / "s", ABOUT) as search:
-        made = trainings()
-        search.begin(made)
-        search.end([measured(made[1])])
+        result = trainings()
+        search.begin(result)
+        search.end([measured(result[1])])
         raise KeyboardInterrupt
     return tmp_path / "s"
 
 
 def test_trainings_that_have_ended_get_their_outcomes(begun, caplog):
     with search_in(begun, ABOUT) as search:
-        made = trainings()
-        assert search.begin(made) == [] and [search.has_ended(one) for one in made] == [False, True, False]
-        assert made[1].readings == [Reading(0, 1.5, {}), Reading(10, float("inf"), {"loss/total": 0.25})]
-        assert not made[0].readings and not made[1].error and not made[1].stopped
-        assert search.run_dir(None) == begun / "together" and search.run_dir(made[2]) == begun / "alone-2"
+        result = trainings()
+        assert search.begin(result) == [] and [search.has_ended(one) for one in result] == [False, True, False]
+        assert result[1].readings == [Reading(0, 1.5, {}), Reading(10, float("inf"), {"loss/total": 0.25})]
+        assert not result[0].readings and not result[1].error and not result[1].stopped
+        assert search.run_dir(None) == begun / "together" and search.run_dir(result[2]) == begun / "alone-2"
     assert "the search goes on: 1 of 3 trainings have ended" in caplog.text
 
 
 def test_a_search_without_a_folder_keeps_nothing(tmp_path):
     with search_in(None, ABOUT) as search:
-        made = trainings()
-        search.end([measured(made[0])])
-        assert search.begin(made) == [] and not search.has_ended(made[0]) and search.run_dir(None) is None
+        result = trainings()
+        search.end([measured(result[0])])
+        assert search.begin(result) == [] and not search.has_ended(result[0]) and search.run_dir(None) is None
         assert type(search) is Search
     assert not list(tmp_path.iterdir())
 
@@ -63,16 +63,16 @@ def test_a_search_without_a_folder_keeps_nothing(tmp_path):
 def test_trainings_that_are_repeated_alone_are_known_afterwards(tmp_path):
     """The second one was stopped before the others failed with it."""
     with pytest.raises(KeyboardInterrupt), search_in(tmp_path / "s", ABOUT) as search:
-        made = trainings()
-        search.begin(made)
-        made[1].error, made[1].stopped = "not finite", True
-        search.end([made[1]], [made[0], made[2]])
-        search.end([measured(made[0])])
+        result = trainings()
+        search.begin(result)
+        result[1].error, result[1].stopped = "not finite", True
+        search.end([result[1]], [result[0], result[2]])
+        search.end([measured(result[0])])
         raise KeyboardInterrupt
     with search_in(tmp_path / "s", ABOUT) as search:
-        made = trainings()
-        assert search.begin(made) == [made[0], made[2]]
-        assert [search.has_ended(one) for one in made] == [True, True, False] and made[1].error == "not finite"
+        result = trainings()
+        assert search.begin(result) == [result[0], result[2]]
+        assert [search.has_ended(one) for one in result] == [True, True, False] and result[1].error == "not finite"
 
 
 def test_what_a_killed_run_has_left_is_removed(begun):
@@ -165,14 +165,14 @@ def test_another_number_of_threads_is_refused_unless_the_search_is_finished(tmp_
         raise KeyboardInterrupt
     counted = {"torch": json.loads((tmp_path / "s" / "search.json").read_text())["threads"]["torch"] + 1}
     monkeypatch.setattr(saved_search, "threads", lambda agents: counted)
-    told = f"begun with {counted['torch'] - 1} threads of torch, and there are {counted['torch']}.*OMP_NUM_THREADS="
-    with pytest.raises(ConfigError, match=told), search_in(tmp_path / "s", ABOUT) as search:
+    text = f"begun with {counted['torch'] - 1} threads of torch, and there are {counted['torch']}.*OMP_NUM_THREADS="
+    with pytest.raises(ConfigError, match=text), search_in(tmp_path / "s", ABOUT) as search:
         search.begin(trainings(make=ppo))
     monkeypatch.undo()
     with search_in(tmp_path / "s", ABOUT) as search:
-        made = trainings(make=ppo)
-        search.begin(made)
-        search.end([measured(one) for one in made])
+        result = trainings(make=ppo)
+        search.begin(result)
+        search.end([measured(one) for one in result])
     monkeypatch.setattr(saved_search, "threads", lambda agents: counted)
     with search_in(tmp_path / "s", ABOUT) as search:
         search.begin(trainings(make=ppo))

@@ -24,8 +24,8 @@ def display():
         ["Xvfb", "-displayfd", str(write), "-screen", "0", "1024x768x24"], pass_fds=[write], stderr=subprocess.DEVNULL
     )
     os.close(write)
-    with os.fdopen(read) as told:
-        number = told.readline().strip()
+    with os.fdopen(read) as data:
+        number = data.readline().strip()
     yield {**os.environ, "DISPLAY": f":{number}", "SDL_VIDEODRIVER": "x11"}
     server.terminate()
     server.wait()

@@ -79,8 +79,8 @@ def changed(before: Sequence[Mapping[str, np.ndarray]], after: Sequence[Mapping[
 
 def tables(result: Mapping[str, Any]) -> list[Any]:
     """The tables of a run as plain values, without times."""
-    made = [result["history"].drop(columns="seconds"), result["episodes"].drop(columns="seconds")]
-    return [frame.to_csv() for frame in made]
+    output = [result["history"].drop(columns="seconds"), result["episodes"].drop(columns="seconds")]
+    return [frame.to_csv() for frame in output]
 
 
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:

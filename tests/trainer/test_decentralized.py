@@ -57,8 +57,8 @@ def test_results_do_not_depend_on_workers(make):
 def test_runs_without_a_seed_differ():
     runs = [trainer(seed=None, steps_per_train=30) for _ in range(2)]
     assert runs[0].seed != runs[1].seed
-    made = [tables(run.train(ppo(), [1, 1], plot=False))[1] for run in runs]
-    assert made[0] != made[1]
+    result = [tables(run.train(ppo(), [1, 1], plot=False))[1] for run in runs]
+    assert result[0] != result[1]
 
 
 def test_callbacks_and_other_players_do_not_affect_random_streams():
@@ -337,8 +337,8 @@ def test_environments_are_always_closed():
             closed.append(self)
 
     def number():
-        made, closed[:] = len(closed), []
-        return made
+        result, closed[:] = len(closed), []
+        return result
 
     agents = ppo()
     agents = [agents[0], agents[1]]

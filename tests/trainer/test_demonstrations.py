@@ -26,9 +26,9 @@ def highest(observation, legal):
 def test_decisions_of_a_turn_based_game_by_hand():
     """Relay of 8 moves: ann 0, bob 1, cat 2, ann 3, bob 4, cat 5 (bob dies), ann 6, cat 7 (the end)."""
     agents = [mt.FunctionAgent(play) for play in (highest, lowest, highest)]
-    made = demonstrations(Relay, agents, episodes=2, env_args={"absences": False})
-    assert list(made) == ["ann", "bob", "cat"]
-    ann, bob = made["ann"], made["bob"]
+    result = demonstrations(Relay, agents, episodes=2, env_args={"absences": False})
+    assert list(result) == ["ann", "bob", "cat"]
+    ann, bob = result["ann"], result["bob"]
     assert same(ann.obs, [[0, 0, -1], [3, 0, 2], [6, 0, 1]] * 2)
     assert same(ann.next_obs, [[3, 0, 2], [6, 0, 1], [8, 0, 1]] * 2)
     assert ann.action.tolist() == [2, 1, 2] * 2
@@ -43,9 +43,9 @@ def test_decisions_of_a_turn_based_game_by_hand():
 
 def test_absent_player_makes_no_decisions_in_these_episodes():
     agents = [mt.FunctionAgent(lowest) for _ in range(3)]
-    made = demonstrations(Relay, agents, episodes=20)
-    assert made["ann"].num_episodes == 20
-    assert 0 < made["bob"].num_episodes < 20
+    result = demonstrations(Relay, agents, episodes=20)
+    assert result["ann"].num_episodes == 20
+    assert 0 < result["bob"].num_episodes < 20
 
 
 def test_player_that_dies_and_returns_ends_twice():
@@ -60,15 +60,17 @@ def test_player_that_dies_and_returns_ends_twice():
 
 def test_simultaneous_game_with_more_episodes_than_environments():
     """17 episodes of 10 steps in 16 environments; the copied symbol is the observed one."""
-    made = demonstrations(Identity, copycats(), episodes=17, seed=4)["player_1"]
-    assert len(made) == 170
-    assert made.ends.tolist() == ([False] * 9 + [True]) * 17
-    assert isinstance(made.obs, np.ndarray)
-    assert np.array_equal(made.obs.argmax(1), made.action)
-    assert same(np.asarray(made.next_obs)[:9], made.obs[1:10])
+    result = demonstrations(Identity, copycats(), episodes=17, seed=4)["player_1"]
+    assert len(result) == 170
+    assert result.ends.tolist() == ([False] * 9 + [True]) * 17
+    assert isinstance(result.obs, np.ndarray)
+    assert np.array_equal(result.obs.argmax(1), result.action)
+    assert same(np.asarray(result.next_obs)[:9], result.obs[1:10])
     again = demonstrations(Identity, copycats(), episodes=17, seed=4)["player_1"]
-    assert np.array_equal(made.action, again.action)
-    assert not np.array_equal(made.action, demonstrations(Identity, copycats(), episodes=17, seed=5)["player_1"].action)
+    assert np.array_equal(result.action, again.action)
+    assert not np.array_equal(
+        result.action, demonstrations(Identity, copycats(), episodes=17, seed=5)["player_1"].action
+    )
 
 
 def test_spaces_of_every_kind_and_actions_with_a_start():

@@ -69,19 +69,19 @@ def test_default_of_test_freq_applies_only_alone():
 def test_no_tests():
     """No tests are played and no test environments are built; the folder holds everything but `best`."""
     recorder = Recorder()
-    made = trainer(
+    output = trainer(
         steps_per_train=40, test_freq=None, test_fn=lambda *at: recorder.calls.append(at), callbacks=[recorder]
     )
-    result = made.train(ppo(), [1, 1])
+    result = output.train(ppo(), [1, 1])
     assert {call[0] for call in recorder.calls}.isdisjoint({"on_test_start", "on_test_end", 0})
-    assert made.run is not None and made.run.context.evaluation is None
+    assert output.run is not None and output.run.context.evaluation is None
     assert (result["num_collected_steps"], result["stop_reason"]) == (42, "steps_per_train")
     assert result["reward_metric_stats"] == []
     assert {path.name for path in Path("run").iterdir()} >= {"last", "metrics.png", "history.parquet"}
     assert not Path("run/best").exists()
     table = pd.read_parquet("run/history.parquet")
     assert len(table) == 0 and {"metric", "judged", "best", "num_unfinished"} <= set(table.columns)
-    assert len(made.test(ppo()).returns) == 2  # an explicit test is played
+    assert len(output.test(ppo()).returns) == 2  # an explicit test is played
 
 
 def test_training_does_not_depend_on_tests():
@@ -120,9 +120,9 @@ def test_invalid_values(wrong, said):
 
 def test_resumed_run_has_tests_at_the_same_steps():
     def train(steps, run_dir, **more):
-        made = trainer(test_freq=None, test_freq_steps=20, steps_per_train=steps, run_dir=run_dir,
+        result = trainer(test_freq=None, test_freq_steps=20, steps_per_train=steps, run_dir=run_dir,
                        callbacks=[mt.Checkpoint(every_steps=15)])  # fmt: skip
-        return made.train(ppo(), [1, 1], plot=False, **more)
+        return result.train(ppo(), [1, 1], plot=False, **more)
 
     whole = train(63, "whole")
     train(30, "half")  # the test at 30 is its last test, and not part of the resumed run

@@ -14,8 +14,8 @@ def moment(event):
 
 def test_functions_are_called_only_at_their_events():
     heard: list[str] = []
-    made = mt.LambdaCallback(on_step=lambda m: heard.append(m.event), on_test_end=lambda m: heard.append("test"))
-    callbacks = CallbackList([made, mt.LambdaCallback(on_step=None)])
+    result = mt.LambdaCallback(on_step=lambda m: heard.append(m.event), on_test_end=lambda m: heard.append("test"))
+    callbacks = CallbackList([result, mt.LambdaCallback(on_step=None)])
     assert {event for event in EVENTS if callbacks.listens(event)} == {"on_step", "on_test_end"}
     callbacks.call(moment("on_step"))
     callbacks.call(moment("on_test_end"))

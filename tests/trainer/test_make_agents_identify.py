@@ -119,8 +119,8 @@ def test_a_player_of_another_environment_is_refused():
             super().__init__(**THREE)
             self.possible_agents = ["player_0", "player_1", "guest"]
 
-    told = "player 'guest': the PPO given for it tells the players player_0, player_1, player_2 apart, and no other"
-    with pytest.raises(AgentError, match=told):
+    text = "player 'guest': the PPO given for it tells the players player_0, player_1, player_2 apart, and no other"
+    with pytest.raises(AgentError, match=text):
         trainer(Renamed, {}).train([agent] * 3, [1, 1, 1], plot=False)
 
 

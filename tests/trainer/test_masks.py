@@ -77,8 +77,8 @@ def applied(agents, learning_mask=None, exploration_mask=None):
     """Both masks of a run, as a hook sees them at its first batch step."""
     seen = []
     look = At(1, lambda moment: seen.append((moment.trainer.learning_mask, moment.trainer.exploration_mask)))
-    made = trainer(steps_per_train=6, callbacks=[look], env_args={"players": len(agents), "length": 3})
-    made.train(agents, learning_mask, exploration_mask, plot=False)
+    result = trainer(steps_per_train=6, callbacks=[look], env_args={"players": len(agents), "length": 3})
+    result.train(agents, learning_mask, exploration_mask, plot=False)
     return seen[0]
 
 

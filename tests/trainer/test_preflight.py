@@ -7,31 +7,31 @@ import warnings
 import pytest
 
 import marltrain as mt
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.trainer.preflight import first_update
 from tests.trainer.running import Student, dqn, ppo, trainer
 
 
 @pytest.mark.parametrize(
-    ("pace", "num_envs", "on_policy", "env_step"),
+    ("schedule", "num_envs", "on_policy", "env_step"),
     [
-        (Pace(update_freq=10), 3, True, 12),  # 4 batch steps of 3
-        (Pace(update_freq=10, learning_starts=500), 3, True, 12),  # which is for off-policy agents
-        (Pace(update_freq=10), 3, False, 12),
-        (Pace(update_freq=10, learning_starts=12), 3, False, 12),
-        (Pace(update_freq=10, learning_starts=13), 3, False, 24),
-        (Pace(update_freq=10, update_per_step=1 / 12), 3, False, 12),
-        (Pace(update_freq=10, update_per_step=0.05), 3, False, 24),  # 0.6 of an update, then 1.2
+        (UpdateSchedule(update_freq=10), 3, True, 12),  # 4 batch steps of 3
+        (UpdateSchedule(update_freq=10, learning_starts=500), 3, True, 12),  # which is for off-policy agents
+        (UpdateSchedule(update_freq=10), 3, False, 12),
+        (UpdateSchedule(update_freq=10, learning_starts=12), 3, False, 12),
+        (UpdateSchedule(update_freq=10, learning_starts=13), 3, False, 24),
+        (UpdateSchedule(update_freq=10, update_per_step=1 / 12), 3, False, 12),
+        (UpdateSchedule(update_freq=10, update_per_step=0.05), 3, False, 24),  # 0.6 of an update, then 1.2
         (
-            Pace(update_freq=10, update_per_step=0.05, learning_starts=20),
+            UpdateSchedule(update_freq=10, update_per_step=0.05, learning_starts=20),
             3,
             False,
             36,
         ),  # earlier steps do not count
     ],
 )
-def test_env_step_of_the_first_update(pace, num_envs, on_policy, env_step):
-    assert first_update(pace, num_envs, on_policy=on_policy) == env_step
+def test_env_step_of_the_first_update(schedule, num_envs, on_policy, env_step):
+    assert first_update(schedule, num_envs, on_policy=on_policy) == env_step
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_env_step_of_the_first_update(pace, num_envs, on_policy, env_step):
     ],
 )  # fmt: skip
 def test_warning_if_training_ends_before_the_first_update(make, steps, updates):
-    made = trainer(steps_per_train=steps)
-    with warnings.catch_warnings(record=True) as told:
+    output = trainer(steps_per_train=steps)
+    with warnings.catch_warnings(record=True) as data:
         warnings.simplefilter("always")
-        result = made.train(make(), [1, 1], plot=False)
+        result = output.train(make(), [1, 1], plot=False)
     assert (result["num_updates"] > 0) == bool(updates)
-    words = [str(one.message) for one in told]
+    words = [str(one.message) for one in data]
     assert [f"steps_per_train={steps} ends training before its first update" in text for text in words] == [True] * (
         1 - updates
     )
     assert all("player_0 and player_1" in text and "update_freq=10" in text for text in words)
-    assert all(one.filename == __file__ for one in told)
+    assert all(one.filename == __file__ for one in data)
 
 
 def test_no_warning_for_a_seat_that_does_not_learn():
@@ -67,9 +67,9 @@ def test_no_warning_for_a_seat_that_does_not_learn():
 
 
 def test_budget_in_episodes_warns_at_the_end():
-    with pytest.warns(UserWarning, match="nothing is learned: episodes_per_train ended training") as told:
+    with pytest.warns(UserWarning, match="nothing is learned: episodes_per_train ended training") as data:
         trainer(episodes_per_train=1).train(ppo(), [1, 1], plot=False)
-    assert [one.filename for one in told] == [__file__]
+    assert [one.filename for one in data] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trainer(episodes_per_train=1, update_freq=3).train(ppo(minibatches=1), [1, 1], plot=False)
@@ -113,7 +113,7 @@ def test_compiled_updates_that_are_made_one_at_a_time_are_told_once(settings, ca
     trainer(game, {}, callbacks=callbacks, steps_per_train=60, test_freq=None, run_dir=False).train(
         dqn(game, {}, **own), [1], plot=False
     )
-    told = [record.message for record in caplog.records if "one at a time" in record.message]
-    assert len(told) == (reason is not None)
-    assert all(message.startswith("the compiled updates of the agent of player_0 ") for message in told)
-    assert reason is None or f"which is slower: {reason}" in told[0]
+    data = [record.message for record in caplog.records if "one at a time" in record.message]
+    assert len(data) == (reason is not None)
+    assert all(message.startswith("the compiled updates of the agent of player_0 ") for message in data)
+    assert reason is None or f"which is slower: {reason}" in data[0]

@@ -36,11 +36,12 @@ def test_hyper_prints_its_current_values():
 
 
 def test_results_and_the_trainer_print_in_one_line():
-    made = trainer(steps_per_train=12)
+    output = trainer(steps_per_train=12)
     assert (
-        repr(made) == f"DecentralizedTrainer({made.setup.source.name!r}, seed=0, num_train_envs=3, steps_per_train=12)"
+        repr(output)
+        == f"DecentralizedTrainer({output.setup.source.name!r}, seed=0, num_train_envs=3, steps_per_train=12)"
     )
-    result = made.train(ppo(), [1, 1], plot=False)
+    result = output.train(ppo(), [1, 1], plot=False)
     text = repr(result)
     assert isinstance(result, TrainResult)
     assert dict(result) == result

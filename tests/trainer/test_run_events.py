@@ -119,7 +119,7 @@ def test_an_update_in_a_thread_ends_before_the_next_begins():
     calls: list = []
     recorder = Recorder(calls, UPDATES)
     heard = trainer(steps_per_train=36, collect="overlap", callbacks=[recorder]).train(
-        made := ppo(), [1, 1], plot=False
+        result := ppo(), [1, 1], plot=False
     )
     alone = trainer(steps_per_train=36, collect="overlap").train(agents := ppo(), [1, 1], plot=False)
     assert [(event, at) for event, _, at in calls] == [
@@ -127,7 +127,7 @@ def test_an_update_in_a_thread_ends_before_the_next_begins():
         ("on_update_start", 36), ("on_update_end", 36),
     ]  # fmt: skip
     assert tables(heard) == tables(alone)
-    assert changed(weights(made), weights(agents)) == [False, False]
+    assert changed(weights(result), weights(agents)) == [False, False]
 
 
 def test_setting_changed_in_on_update_start_applies_to_this_update():

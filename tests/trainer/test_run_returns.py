@@ -28,8 +28,8 @@ def returns(table):
 
 
 def trained(env=Inn, agents=None, resume=None, **settings):
-    made = trainer(env, test_freq=5, episodes_per_test=3, **settings)
-    return made.train(agents or dqn(Inn), [1] * 4, plot=False, resume=resume)
+    result = trainer(env, test_freq=5, episodes_per_test=3, **settings)
+    return result.train(agents or dqn(Inn), [1] * 4, plot=False, resume=resume)
 
 
 @pytest.mark.parametrize("where", [{"vector": "dummy"}, {"vector": "subproc", "num_workers": 2}])

@@ -26,12 +26,12 @@ def test_seed_must_be_a_non_negative_integer(seed):
 
 
 def test_integers_may_be_written_as_1e6():
-    made = mt.DecentralizedTrainer(Identity, steps_per_train=cast(Any, 1e6), seed=cast(Any, 3.0))
+    result = mt.DecentralizedTrainer(Identity, steps_per_train=cast(Any, 1e6), seed=cast(Any, 3.0))
     agent = mt.DQN(
         BOX, CHOICE, seed=cast(Any, 1e3), capacity=cast(Any, 1e5), epsilon=mt.linear(1.0, 0.1, cast(Any, 1e6))
     )
     network = mt.MLP(hidden=cast(Any, (8.0,)))
-    whole = made.settings.steps_per_train, made.seed, agent.seed, agent.hyper.capacity, *network.hidden
+    whole = result.settings.steps_per_train, result.seed, agent.seed, agent.hyper.capacity, *network.hidden
     assert (*whole, agent.settings.epsilon.steps) == (10**6, 3, 1000, 10**5, 8, 10**6)
     assert {type(number) for number in whole} == {int}
     with pytest.raises(mt.ConfigError, match=r"steps_per_train must be an integer or None, got 1\.5"):
@@ -85,10 +85,10 @@ def test_trainer_accepts_numpy_numbers():
     twice = ("num_train_envs", "num_test_envs", "episodes_per_test", "update_freq")
     counts: dict[str, Any] = {name: np.int64(2) for name in twice}
     counts |= {"seed": np.int64(3), "progress": np.False_, "steps_per_train": np.int32(6)}
-    made = mt.DecentralizedTrainer(Identity, {"players": 2, "length": 3}, run_dir="run", **counts)
-    assert (made.seed, type(made.seed)) == (3, int)
+    result = mt.DecentralizedTrainer(Identity, {"players": 2, "length": 3}, run_dir="run", **counts)
+    assert (result.seed, type(result.seed)) == (3, int)
     agents = mt.make_agents("ppo", Identity, env_args={"players": 2, "length": 3}, minibatches=np.int64(1))
-    assert made.train(agents, np.array([1, 1]), plot=cast(Any, np.False_))["num_collected_steps"] == 6
+    assert result.train(agents, np.array([1, 1]), plot=cast(Any, np.False_))["num_collected_steps"] == 6
 
 
 @pytest.mark.parametrize(
@@ -104,17 +104,17 @@ def test_trainer_accepts_numpy_numbers():
     ],
 )
 def test_invalid_arguments_of_train(wrong, said):
-    made = mt.DecentralizedTrainer(Identity, progress=False)
+    result = mt.DecentralizedTrainer(Identity, progress=False)
     with pytest.raises(mt.ConfigError, match=said):
-        made.train(mt.make_agents("ppo", Identity, seed=0), [1, 1], **wrong)
+        result.train(mt.make_agents("ppo", Identity, seed=0), [1, 1], **wrong)
 
 
 @pytest.mark.parametrize("episodes", [0, -1, 1.5, "3", True, 10**9, np.zeros(2)])
 def test_invalid_numbers_of_test_episodes(episodes):
-    made = mt.DecentralizedTrainer(Identity, progress=False)
+    result = mt.DecentralizedTrainer(Identity, progress=False)
     with pytest.raises(mt.ConfigError, match="episodes must be"):
-        made.test(mt.make_agents("random", Identity, seed=0), episodes)
-    assert len(made.test(mt.make_agents("random", Identity, seed=0), cast(Any, np.int64(3))).lengths) == 3
+        result.test(mt.make_agents("random", Identity, seed=0), episodes)
+    assert len(result.test(mt.make_agents("random", Identity, seed=0), cast(Any, np.int64(3))).lengths) == 3
 
 
 @pytest.mark.parametrize("agents", [None, mt.RandomAgent(), {mt.RandomAgent()}])

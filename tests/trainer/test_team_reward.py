@@ -15,8 +15,8 @@ REWARDS = np.array([[1, 2], [3, 5], [7, 11], [13, 17], [19, 23]], np.float32)
 
 
 def test_each_team_has_the_mean_of_its_rewards_and_others_their_own():
-    made = TeamRewards({"good": ["good_1", "good_0"], "bad": ["bad_*"]}, NAMES)(REWARDS)
-    assert made.tolist() == [[4, 6.5], [8, 11], [4, 6.5], [8, 11], [19, 23]]
+    result = TeamRewards({"good": ["good_1", "good_0"], "bad": ["bad_*"]}, NAMES)(REWARDS)
+    assert result.tolist() == [[4, 6.5], [8, 11], [4, 6.5], [8, 11], [19, 23]]
     assert REWARDS[0].tolist() == [1, 2]
 
 
@@ -31,8 +31,8 @@ def test_each_team_has_the_mean_of_its_rewards_and_others_their_own():
 )
 def test_the_copies_of_a_population_have_teams_of_their_own(team_reward, expected):
     """Player p of copy n has the place 2 p + n: (1, 2) and (7, 11) are those of copy 0."""
-    made = TeamRewards(team_reward, ("one", "other"), copies=2)(REWARDS[:4])
-    assert made.tolist() == [*expected, *expected] and made.dtype == np.float32
+    result = TeamRewards(team_reward, ("one", "other"), copies=2)(REWARDS[:4])
+    assert result.tolist() == [*expected, *expected] and result.dtype == np.float32
 
 
 def test_the_mean_of_one_team_of_all_is_the_mean_reward():
@@ -62,9 +62,9 @@ def test_wrong_teams(teams, told):
 
 @pytest.mark.parametrize("joint", [print, lambda rewards: rewards, lambda rewards: "3"])
 def test_team_reward_without_a_number_is_refused_before_training(joint):
-    made = mt.DecentralizedTrainer(Identity, team_reward=joint, progress=False)
+    result = mt.DecentralizedTrainer(Identity, team_reward=joint, progress=False)
     with pytest.raises(mt.ConfigError, match="team_reward must return one number for rewards"):
-        made.train(mt.make_agents("ppo", Identity, seed=0), [1, 1])
+        result.train(mt.make_agents("ppo", Identity, seed=0), [1, 1])
 
 
 @pytest.mark.parametrize("joint", ["mean", None, np.mean, lambda r: r.mean() / r.std(), lambda r: 1 // int(r.sum())])

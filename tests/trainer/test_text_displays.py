@@ -69,8 +69,8 @@ def test_the_environments_own_text_follows_actions_and_rewards(env, given, capsy
     assert play(env, [always(1), always(2)], max_steps=1, **given).shape == (1, 2)
     start, step, *rest = capsys.readouterr().out.split("\n\n")
     assert start == "\x1b[31mstep 0\x1b[0m" and not rest
-    told, drawn = step.splitlines()
-    assert told.startswith("step 1: player_0 1, player_1 2") and drawn == "\x1b[31mstep 1\x1b[0m"
+    data, drawn = step.splitlines()
+    assert data.startswith("step 1: player_0 1, player_1 2") and drawn == "\x1b[31mstep 1\x1b[0m"
 
 
 def test_gymnasium_text_and_actions_that_begin_at_five(capsys):

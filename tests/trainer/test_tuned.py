@@ -18,9 +18,9 @@ def test_tuned_settings_are_valid(algo, env):
     assert settings["trainer"].keys() <= signature(DecentralizedTrainer).parameters.keys()
     DecentralizedTrainer(env, **settings["trainer"])
     (agent, *_) = make_agents(algo, env, **settings["agents"])
-    made: dict[str, object] = {"share": True}
-    made |= {f.name: getattr(agent.settings, f.name) for f in fields(agent.settings)}  # type: ignore[attr-defined]
-    assert settings["agents"].items() <= made.items()
+    result: dict[str, object] = {"share": True}
+    result |= {f.name: getattr(agent.settings, f.name) for f in fields(agent.settings)}  # type: ignore[attr-defined]
+    assert settings["agents"].items() <= result.items()
 
 
 def test_tuned_returns_a_copy():

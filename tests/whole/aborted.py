@@ -85,10 +85,10 @@ def main() -> None:
             wanted = (ANYWHERE, ENVIRONMENT, FRAMEWORK)[rng.integers(3)]
             places[aborted(cases[other], folder, rng.uniform(*AFTER) * seconds[other], error, wanted)] += 1
             name = names[i % len(names)]
-            told = differences(expected[name], lambda name=name: run(cases[name], folder))  # type: ignore[misc]
-            if told:
+            data = differences(expected[name], lambda name=name: run(cases[name], folder))  # type: ignore[misc]
+            if data:
                 wrong += 1
-                print(f"run {i} of seed {seed}, {name!r} after {other!r}: {told}", flush=True)
+                print(f"run {i} of seed {seed}, {name!r} after {other!r}: {data}", flush=True)
             if (i + 1) % 50 == 0:
                 print(f"{i + 1} after {time.monotonic() - started:.0f} s, {wrong} differ; {dict(places)}", flush=True)
     shutil.rmtree(folder)
@@ -114,8 +114,8 @@ def alone(cases: dict[str, Case], folder: Path) -> tuple[dict[str, Any], dict[st
     for name, case in cases.items():
         expected[name] = run(case, folder)
         begun = time.monotonic()
-        if told := differences(expected[name], lambda case=case: run(case, folder)):  # type: ignore[misc]
-            raise SystemExit(f"two runs of {name!r} differ before any was aborted: {told}")
+        if data := differences(expected[name], lambda case=case: run(case, folder)):  # type: ignore[misc]
+            raise SystemExit(f"two runs of {name!r} differ before any was aborted: {data}")
         seconds[name] = time.monotonic() - begun
     return expected, seconds
 

@@ -117,13 +117,13 @@ def attempt(configuration: Configuration, tally: Tally) -> None:
         try:
             with open("taken", "w"), warnings.catch_warnings():
                 warnings.simplefilter("error")
-                for told in (
+                for data in (
                     NOTHING,
                     ".* holds no finished checkpoint",
                     "the metric is 0 what",
                     "max_test_steps=.* cut ",
                 ):
-                    warnings.filterwarnings("ignore", told)
+                    warnings.filterwarnings("ignore", data)
                 with _limited(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                     configuration.call.made()
             tally.worked += 1

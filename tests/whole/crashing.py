@@ -58,9 +58,9 @@ def train(name: str, run: Path) -> None:
     warnings.filterwarnings("ignore", message=".*holds no finished checkpoint")
     case = CASES[name]
     left = case.train(run, case.steps, resume=run, callbacks=[mt.Checkpoint(every_steps=EVERY)])
-    made = run / "left.part"
-    made.write_text(json.dumps(left))
-    made.rename(run / "left.json")
+    result = run / "left.part"
+    result.write_text(json.dumps(left))
+    result.rename(run / "left.json")
 
 
 def result(run: Path) -> dict[str, object]:

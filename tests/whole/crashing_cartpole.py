@@ -115,11 +115,11 @@ def learn(players: int) -> None:
     known = {**mt.tuned("ppo", "gymnasium/CartPole-v1")["trainer"], "episodes_per_test": 50}
     run = trainer(players, Mishaps(), seed=0, run_dir=f"runs/crashing-{players}", **known)
     result = run.train(agents(players), [1] * players, plot=False)
-    reached, told = max(result["reward_metric_stats"]), result["faults"]
+    reached, data = max(result["reward_metric_stats"]), result["faults"]
     print(f"{players} player(s): {reached:.1f} reached after {result['num_collected_steps']:,} env steps, "
           f"{result['num_collected_episodes']:,} episodes and {result['training_time']:.0f} s; "
           f"{result['num_dropped_steps']:,} env steps dropped")  # fmt: skip
-    for (role, kind), rows in told.groupby(["role", "kind"]):
+    for (role, kind), rows in data.groupby(["role", "kind"]):
         at_reset = int((rows["step"] == 0).sum())
         print(f"  {role:<5}  {kind:<9}  {len(rows):4} faults, {at_reset} of them at a reset")
     if reached < ENOUGH:

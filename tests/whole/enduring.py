@@ -82,18 +82,18 @@ class Watch(mt.Callback):
 
 def growth(spans: Sequence[Level], steps: int) -> list[str]:
     """Say what grew after the first WARM of a run's spans by more than is allowed, and when."""
-    told = []
+    data = []
     for name, allowed in ALLOWED.items():
         values = [getattr(level, name) for level in spans]
         before, after = max(values[:WARM]), max(values[WARM:])
         if after - before > allowed:
             span = values.index(after, WARM)
-            told.append(
+            data.append(
                 f"{name}: {after:,.0f} between env steps {span * steps // SPANS:,} and "
                 f"{(span + 1) * steps // SPANS:,}, and at most {before:,.0f} in the first {WARM * steps // SPANS:,}; "
                 f"{allowed:.0f} more are allowed"
             )
-    return told
+    return data
 
 
 def train(steps: int, run_dir: Path, watch: Watch) -> dict[str, Any]:
@@ -118,11 +118,11 @@ def main() -> None:
               f"{level.threads} threads, {level.children} children")  # fmt: skip
     episodes = result["episodes"]
     whole = ENVS * (result["num_collected_steps"] // ENVS // LENGTH)
-    told = growth(watch.spans, steps)
+    data = growth(watch.spans, steps)
     if len(episodes) != whole or not (episodes["episode"].diff().dropna() == 1).all():
-        told.append(f"the table of episodes has {len(episodes):,} rows, not {whole:,} in order")
-    if told:
-        raise SystemExit("\n".join(told))
+        data.append(f"the table of episodes has {len(episodes):,} rows, not {whole:,} in order")
+    if data:
+        raise SystemExit("\n".join(data))
     print(f"{result['num_collected_steps']:,} env steps, {whole:,} episodes in {result['training_time']:.0f} s: "
           "nothing grew")  # fmt: skip
 

@@ -82,8 +82,8 @@ def _team(algo: str, *, at: int = 63, learning: tuple[int, ...] = (1, 0, 1), **m
 
 def _rollouts(algo: str, **more: Any) -> Case:
     """An on-policy team on the game of deaths and absences."""
-    made = {"network": SMALL, "seed": 1, **more}
-    return Case(Crowd, lambda: mt.make_agents(algo, Crowd, **made), {"length": 5}, TEAM, learning=(1, 1, 0))
+    result = {"network": SMALL, "seed": 1, **more}
+    return Case(Crowd, lambda: mt.make_agents(algo, Crowd, **result), {"length": 5}, TEAM, learning=(1, 1, 0))
 
 
 def _remembering(**memory: Any) -> Case:

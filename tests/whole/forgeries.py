@@ -55,11 +55,11 @@ def array_altered(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> st
         arrays[name], arrays[other] = arrays[other], arrays[name]
         return f"{name} and {other} are swapped"
     with np.errstate(all="ignore"):
-        made = {"entries": entries, "off by one": off_by_one, "all": everything, "dtype": of_dtype, "shape": of_shape,
+        result = {"entries": entries, "off by one": off_by_one, "all": everything, "dtype": of_dtype, "shape": of_shape,
                 "bytes": any_bytes}[str(how)](old.copy(), rng)  # fmt: skip
-    arrays[name] = made
-    where = [np.argwhere(made != old)[:3].tolist(), made[made != old][:3]] if made.shape == old.shape else ""
-    return f"{name} {old.dtype}{old.shape}, {how}: {made.dtype}{made.shape} {where}"
+    arrays[name] = result
+    where = [np.argwhere(result != old)[:3].tolist(), result[result != old][:3]] if result.shape == old.shape else ""
+    return f"{name} {old.dtype}{old.shape}, {how}: {result.dtype}{result.shape} {where}"
 
 
 def another(arrays: Mapping[str, np.ndarray], name: str, rng: np.random.Generator) -> str:

@@ -133,16 +133,16 @@ def resumed(checkpoint: Checkpoint, seed: list[int], folder: Path) -> tuple[str,
     pid = os.fork()
     if pid == 0:
         os.close(inlet)
-        told = "FAILED: nothing is told", ""
+        data = "FAILED: nothing is told", ""
         with open(outlet, "wb") as file, open(folder.with_name("crash"), "w+") as crash:
             faulthandler.enable(crash)
             try:
-                told = attempt(checkpoint, seed, folder)
+                data = attempt(checkpoint, seed, folder)
             except BaseException as error:
-                told = "FAILED: it was not forged", "".join(traceback.format_exception(error))
+                data = "FAILED: it was not forged", "".join(traceback.format_exception(error))
                 raise
             finally:
-                file.write(json.dumps(told).encode())
+                file.write(json.dumps(data).encode())
                 file.flush()
                 os._exit(0)
     os.close(outlet)
@@ -186,8 +186,8 @@ def attempt(checkpoint: Checkpoint, seed: list[int], folder: Path) -> tuple[str,
         try:
             trained(checkpoint.case, folder, steps, resume=folder)
         except BaseException as error:
-            told = "".join(traceback.format_exception(error))
-            return judged(error), "\n".join([*changes, told[-3000:]])
+            text = "".join(traceback.format_exception(error))
+            return judged(error), "\n".join([*changes, text[-3000:]])
     return "resumed", ""
 
 
@@ -205,24 +205,24 @@ def judged(error: BaseException) -> str:
 
 def forged(checkpoint: Checkpoint, seed: list[int]) -> tuple[Checkpoint, list[str]]:
     """Return an altered copy, and what was altered."""
-    made, rng = copy.deepcopy(checkpoint), np.random.default_rng(seed)
-    changes = [altered(made.told, made.info, made.arrays, rng) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
-    return made, changes
+    result, rng = copy.deepcopy(checkpoint), np.random.default_rng(seed)
+    changes = [altered(result.told, result.info, result.arrays, rng) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
+    return result, changes
 
 
 def written(checkpoint: Checkpoint, run: Path) -> None:
     """Write a run's folder with this checkpoint, its checksums right."""
-    told = checkpoint.told
-    at = told.get("env_steps")
+    data = checkpoint.told
+    at = data.get("env_steps")
     folder = run / FOLDER / str(at if type(at) is int and 0 <= at < 2**64 else checkpoint.at)
     folder.mkdir(parents=True)
     (run / "config.json").write_text("{}")
     (folder / VALUES).write_text(json.dumps(checkpoint.info))
     for name, arrays in checkpoint.arrays.items():
         (folder / name).write_bytes(files.pack_arrays(arrays))
-    if isinstance(told.get("files"), dict) and set(told["files"]) == set(FILES):
-        told["files"] = {name: files.sha256(folder / name) for name in FILES}
-    (folder / MANIFEST).write_text(json.dumps(files.with_checksum(told)))
+    if isinstance(data.get("files"), dict) and set(data["files"]) == set(FILES):
+        data["files"] = {name: files.sha256(folder / name) for name in FILES}
+    (folder / MANIFEST).write_text(json.dumps(files.with_checksum(data)))
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ def checksum(agents: list[Any], result: Any) -> str:
     digest = hashlib.sha256()
     for agent in agents:
         for name, value in sorted(agent.state_dict().items()):
-            told = value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value, sort_keys=True).encode()
-            digest.update(name.encode() + told)
+            data = value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value, sort_keys=True).encode()
+            digest.update(name.encode() + data)
     counts = [result[name] for name in ("num_collected_steps", "num_collected_episodes", "num_gradient_steps")]
     tables = [result[name].drop(columns="seconds").to_csv() for name in ("history", "episodes")]
     digest.update(repr((counts, tables, result["reward_metric_stats"])).encode())

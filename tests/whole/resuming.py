@@ -269,8 +269,8 @@ def main() -> None:
     folder, *names = sys.argv[1:]
     for name in names:
         case, run = CASES[name], Path(folder) / name
-        made = case.train(run, case.steps, resume=run, again=True)
-        (Path(folder) / f"{name}.json").write_text(json.dumps(made))
+        result = case.train(run, case.steps, resume=run, again=True)
+        (Path(folder) / f"{name}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -121,8 +121,8 @@ SCHEDULES: list[Any] = [
 
 def _same() -> Callable[[], Any]:
     """Return a function that gives one and the same environment every time."""
-    made = Identity()
-    return lambda: made
+    result = Identity()
+    return lambda: result
 
 
 ENVIRONMENTS: list[Any] = [
@@ -214,23 +214,23 @@ CONTRADICTIONS: list[dict[str, Any]] = [
 @st.composite
 def configurations(draw: st.DrawFn) -> Configuration:
     """Draw a configuration with 1 to 3 arguments spoilt."""
-    made = Configuration(VALID[draw(st.sampled_from(sorted(VALID)))]())
+    result = Configuration(VALID[draw(st.sampled_from(sorted(VALID)))]())
     for _ in range(draw(st.sampled_from((1, 1, 1, 2, 2, 3)))):
-        call, name = draw(st.sampled_from([place for place in made.call.places() if place[1] not in OURS]))
+        call, name = draw(st.sampled_from([place for place in result.call.places() if place[1] not in OURS]))
         how = draw(st.integers(0, 11))
-        if made.call.function is command:
-            _spoil_words(made, how, draw(st.integers(0, 50)), draw(st.sampled_from(WORDS)), call, name)
+        if result.call.function is command:
+            _spoil_words(result, how, draw(st.integers(0, 50)), draw(st.sampled_from(WORDS)), call, name)
         elif how == 0:
             wrong = _misspelt(name, draw(st.integers(0, 50)))
             if wrong not in call.arguments and call.function not in HELPERS:
-                made.spoilt.append(name)
-                made.spoil(call, wrong, call.arguments.pop(name), f"{name} is written {wrong}")
+                result.spoilt.append(name)
+                result.spoil(call, wrong, call.arguments.pop(name), f"{name} is written {wrong}")
         elif how == 1:
             for name, value in draw(st.sampled_from(CONTRADICTIONS)).items():
-                made.spoil(_home(made.call, name), name, value)
+                result.spoil(_home(result.call, name), name, value)
         else:
-            made.spoil(call, name, draw(st.sampled_from(_pool(name, how))))
-    return made
+            result.spoil(call, name, draw(st.sampled_from(_pool(name, how))))
+    return result
 
 
 def _pool(name: str, how: int) -> list[Any]:

@@ -201,8 +201,10 @@ def train(kind: str, folder: str, **arguments: Any) -> tuple[Any, Look, list[mt.
     own = CASES[kind]()
     look = Look(own)
     others = [] if kind == "Checkpoint" else [mt.Checkpoint(every_steps=AT, keep=9)]
-    made = trainer(steps_per_train=STEPS, update_freq=12, test_freq=5, callbacks=[*own, *others, look], run_dir=folder)
-    return made.train(ppo(), [1, 1], plot=False, **arguments), look, own
+    result = trainer(
+        steps_per_train=STEPS, update_freq=12, test_freq=5, callbacks=[*own, *others, look], run_dir=folder
+    )
+    return result.train(ppo(), [1, 1], plot=False, **arguments), look, own
 
 
 @pytest.fixture

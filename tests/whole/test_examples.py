@@ -22,8 +22,8 @@ def run(*command: str) -> str:
 def test_a_newcomer_trains_on_a_game_of_forty_lines_with_a_short_script():
     game, script = ((EXAMPLES / name).read_text().splitlines() for name in ("own_game.py", "first_run.py"))
     assert len(game) <= 42 and len([line for line in script if line]) <= 15
-    told = run(str(EXAMPLES / "first_run.py"))
-    metrics = [float(value) for value in told.split("[")[1].split("]")[0].split(",")]
+    data = run(str(EXAMPLES / "first_run.py"))
+    metrics = [float(value) for value in data.split("[")[1].split("]")[0].split(",")]
     assert metrics[-1] > metrics[0] + 8  # of at most 20 meetings an episode
     (folder,) = Path("runs").iterdir()
     for name in ("metrics.png", "history.parquet", "episodes.parquet", "config.json", "best", "last"):
@@ -34,10 +34,10 @@ if LONG:
 
     @pytest.mark.parametrize("algo", ["ppo", "dqn"])
     def test_the_game_of_images_trains(algo):
-        told = run(str(EXAMPLES / "apples.py"), "--algo", algo, "--steps", "600", "--run-dir", "apples")
-        assert "untrained" in told and Path("apples/metrics.png").exists()
+        data = run(str(EXAMPLES / "apples.py"), "--algo", algo, "--steps", "600", "--run-dir", "apples")
+        assert "untrained" in data and Path("apples/metrics.png").exists()
 
 
 def test_the_demo_runs():
-    told = run(str(EXAMPLES / "spread.py"), "--steps", "4096", "--run-dir", "spread")
-    assert "random play" in told and Path("spread/best/agents.json").exists()
+    data = run(str(EXAMPLES / "spread.py"), "--steps", "4096", "--run-dir", "spread")
+    assert "random play" in data and Path("spread/best/agents.json").exists()

@@ -29,13 +29,13 @@ def test_crashing_cart_poles_are_trained_and_every_fault_is_reported(players, ca
     )  # fmt: skip
     with caplog.at_level(logging.WARNING, "marltrain"):
         result = run.train(agents(players, **small), [1] * players, plot=False)
-    told = result["faults"]
+    data = result["faults"]
     assert result["num_collected_episodes"] >= 100 and result["num_gradient_steps"] > 0
     assert len(result["reward_metric_stats"]) == 3
-    assert {"exception", "timeout"} <= set(told["kind"]) and (told["step"] == 0).any() and (told["step"] > 0).any()
-    assert set(told["role"]) == {"train", "test"} and len(told) == result["num_faults"] > 20
+    assert {"exception", "timeout"} <= set(data["kind"]) and (data["step"] == 0).any() and (data["step"] > 0).any()
+    assert set(data["role"]) == {"train", "test"} and len(data) == result["num_faults"] > 20
     assert run.run is not None
     running = int(run.run.episodes.lengths.sum())
     assert result["num_collected_steps"] == seen.steps + result["num_dropped_steps"] + running
     logged = [re.sub(r"\. A new episode begins.*", "", record.getMessage(), flags=re.S) for record in caplog.records]
-    assert logged == told["message"].tolist()
+    assert logged == data["message"].tolist()

@@ -52,12 +52,12 @@ def test_training_stops_and_goes_on_from_the_checkpoint_before(tmp_path):
     with (
         disk() as fill,
         pytest.warns(UserWarning, match="metrics.png"),
-        pytest.raises(SaveError, match=r"^/.*/run/checkpoints/60/state\.json: cannot be written: ") as told,
+        pytest.raises(SaveError, match=r"^/.*/run/checkpoints/60/state\.json: cannot be written: ") as data,
     ):
         callbacks = [At(12, fill), mt.Checkpoint(every_steps=30)]
         trainer(steps_per_train=90, callbacks=callbacks).train(dqn(), [1, 1])
-    assert f"The previous checkpoint, {Path.cwd()}/run/checkpoints/30, is complete" in str(told.value)
-    said = "\n".join(told.value.__notes__)
+    assert f"The previous checkpoint, {Path.cwd()}/run/checkpoints/30, is complete" in str(data.value)
+    said = "\n".join(data.value.__notes__)
     for file in ("run/last/", "run/history.parquet"):  # a picture that cannot be drawn is a warning
         assert f"then, when the run was ended: {Path.cwd()}/{file}" in said
     assert said.endswith("run/checkpoints/30 is complete: the run can be resumed from it")
@@ -78,10 +78,10 @@ def test_the_first_checkpoint_has_none_before_it():
 
 
 def test_a_test_that_cannot_be_written_down_names_the_checkpoint_to_go_on_from():
-    with disk() as fill, pytest.raises(SaveError, match=r"^/.*/run/\w.*: cannot be written: .*File too large") as told:
+    with disk() as fill, pytest.raises(SaveError, match=r"^/.*/run/\w.*: cannot be written: .*File too large") as data:
         callbacks = [At(12, fill), mt.Checkpoint(every_steps=30)]
         trainer(steps_per_train=90, test_freq=13, callbacks=callbacks).train(dqn(), [1, 1], plot=False)
-    assert told.value.__notes__[-1] == f"{Path.cwd()}/run/checkpoints/30 is complete: the run can be resumed from it"
+    assert data.value.__notes__[-1] == f"{Path.cwd()}/run/checkpoints/30 is complete: the run can be resumed from it"
     assert half_written(Path("run")) == []
 
 

@@ -145,9 +145,9 @@ def test_a_wrapper_that_changes_only_the_rewards_of_steps_is_told():
         r"a step gave the reward -(490|480|470), but compute_reward gives -(49|48|47) for its goals achieved "
         r"\[[123].\] and desired \[50.\].* must change compute_reward, too"
     )
-    with pytest.warns(UserWarning, match=said) as told:
+    with pytest.warns(UserWarning, match=said) as data:
         rewards_of(lambda: TransformReward(Line(), lambda reward: 10 * float(reward)), 1.0)
-    assert len([one for one in told if "compute_reward" in str(one.message)]) == 1
+    assert len([one for one in data if "compute_reward" in str(one.message)]) == 1
 
 
 def test_a_loaded_agent_acts_and_does_not_learn_without_the_function(tmp_path):

@@ -58,9 +58,9 @@ def _little_memory() -> Iterator[None]:
 def sign(folder: Path) -> None:
     """Make every checksum of a checkpoint, or of saved agents, right."""
     manifest = folder / (MANIFEST if (folder / MANIFEST).exists() else "agents.json")
-    told = json.loads(manifest.read_text())
-    told["files"] = {name: sha256(folder / name) for name in told["files"]}
-    manifest.write_text(json.dumps(with_checksum(told)))
+    data = json.loads(manifest.read_text())
+    data["files"] = {name: sha256(folder / name) for name in data["files"]}
+    manifest.write_text(json.dumps(with_checksum(data)))
 
 
 def agents(run: Path) -> Any:
@@ -91,9 +91,9 @@ class Payload:
 
 
 def refused(run: Path, name: str, message: str = ".") -> None:
-    with pytest.raises(SaveError, match=message) as told:
+    with pytest.raises(SaveError, match=message) as data:
         READERS[name](run)
-    assert name.rsplit("/", 1)[-1] in str(told.value)
+    assert name.rsplit("/", 1)[-1] in str(data.value)
     assert not Path("ran").exists()
 
 
@@ -137,9 +137,9 @@ def test_a_checkpoint_elsewhere_is_refused(run, tmp_path):
 @pytest.mark.parametrize("name", ["../../config.json", "/etc/passwd", "state.json/../../../config.json", ""])
 def test_no_name_in_a_file_leads_out_of_the_folder(run, name):
     for folder, manifest in ((run / "checkpoints" / "60", MANIFEST), (run / "best", "agents.json")):
-        told = json.loads((folder / manifest).read_text())
-        told["files"] = {**told["files"], name: "0"}
-        (folder / manifest).write_text(json.dumps(with_checksum(told)))
+        data = json.loads((folder / manifest).read_text())
+        data["files"] = {**data["files"], name: "0"}
+        (folder / manifest).write_text(json.dumps(with_checksum(data)))
     refused(run, f"checkpoints/60/{MANIFEST}")
     refused(run, "best/agents.json", '"files" must name')
 
@@ -235,24 +235,24 @@ def description(run: Path) -> tuple[Path, Any]:
     ("hidden", "shape"), [([10**6, 10**6], None), ([50_000, 50_000], None), ([4, 4], [10**12]), ([4], [10**5, 10**5])]
 )
 def test_agents_that_claim_to_be_huge_are_not_built(run, hidden, shape):
-    file, told = description(run)
-    info = told["agents"][0]["info"]
+    file, data = description(run)
+    info = data["agents"][0]["info"]
     info["settings"]["network"]["network"]["hidden"] = hidden
     if shape is not None:
         info["observation_space"] = {"type": "Box", "shape": shape, "dtype": "uint8", "low": [0], "high": [255]}
-    file.write_text(json.dumps(with_checksum(told)))
+    file.write_text(json.dumps(with_checksum(data)))
     refused(run, "best/agents.json", "a layer of .* weights is described|an observation or action of")
 
 
 @pytest.mark.parametrize("kind", ["os:system", "os.system", "marltrain.cli:main", "builtins.eval", "__main__", "sys"])
 def test_no_class_is_looked_up(run, kind):
-    file, told = description(run)
-    told["agents"][0]["info"]["type"] = kind
-    file.write_text(json.dumps(with_checksum(told)))
-    refused(run, "best/agents.json", "which is none of marltrain's: give its class with supply=")
-    file, told = description(run)
-    told["agents"][0]["info"].update({"type": "dqn", "backend": kind})
-    file.write_text(json.dumps(with_checksum(told)))
+    file, data = description(run)
+    data["agents"][0]["info"]["type"] = kind
+    file.write_text(json.dumps(with_checksum(data)))
+    refused(run, "best/agents.json", "which is none of marltrain's: give its class with custom_objects=")
+    file, data = description(run)
+    data["agents"][0]["info"].update({"type": "dqn", "backend": kind})
+    file.write_text(json.dumps(with_checksum(data)))
     refused(run, "best/agents.json", "cannot be restored")
 
 

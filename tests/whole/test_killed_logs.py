@@ -66,8 +66,8 @@ class Lines(mt.Callback):
 def train(folder: str, more: Any = (), **arguments: Any) -> Any:
     loggers = [mt.JSONLinesLogger(every=1e9), mt.CSVLogger(every=1e9)]
     callbacks = [Log(), *loggers, Lines(), mt.Checkpoint(every_steps=EVERY, keep=9), *more]
-    made = trainer(steps_per_train=STEPS, update_freq=12, test_freq=None, callbacks=callbacks, run_dir=folder)
-    return made.train(ppo(), [1, 1], plot=False, **arguments)
+    result = trainer(steps_per_train=STEPS, update_freq=12, test_freq=None, callbacks=callbacks, run_dir=folder)
+    return result.train(ppo(), [1, 1], plot=False, **arguments)
 
 
 def logged(folder: str) -> dict[str, dict[str, list[tuple[int, float]]]]:

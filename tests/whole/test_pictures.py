@@ -47,18 +47,18 @@ def names_of(pattern, count):
 @pytest.mark.parametrize("same", [False, True])
 def test_of_a_run(tmp_path, pattern, count, same):
     players = names_of(pattern, count)
-    made = History(players, None)
+    result = History(players, None)
     for i in range(6):
-        made.add_update({name: {"loss/total": 1.0 / (1 + i + p * (not same))} for p, name in enumerate(players)})
+        result.add_update({name: {"loss/total": 1.0 / (1 + i + p * (not same))} for p, name in enumerate(players)})
         values = np.array([i * (1 if same else (-1.0) ** p * (1 + p // 2)) for p in range(count)])
-        made.add_test(
+        result.add_test(
             episodes=i, env_steps=100_000 * i, updates=i, gradient_steps=i, seconds=0.0, metric=values.mean(),
             interval=(values.mean() - 1, values.mean() + 1), returns=values, judged=players, best=True,
             num_unfinished=0,
         )  # fmt: skip
-        made.add_episodes(envs=np.array([0]), env_steps=100_000 * i, lengths=np.array([1]), seconds=0.0,
+        result.add_episodes(envs=np.array([0]), env_steps=100_000 * i, lengths=np.array([1]), seconds=0.0,
                           returns=1e6 * values[:, None])  # fmt: skip
-    draw_run(made.tests, made.episodes, tmp_path / "metrics.png", title=pattern.format(3) * 3)
+    draw_run(result.tests, result.episodes, tmp_path / "metrics.png", title=pattern.format(3) * 3)
 
 
 @pytest.mark.parametrize(("pattern", "count"), KINDS)
@@ -91,20 +91,20 @@ def test_of_a_comparison(tmp_path, pattern, count):
     profiles = pd.DataFrame(lines).rename(columns={"x": "threshold", "y": "share"})
     curves = pd.DataFrame(lines).rename(columns={"x": "env_steps", "y": "iqm"})
     members = {name: {"e": [tmp_path / "r"]} for name in groups}
-    made = Comparison(members, scores, pd.DataFrame(whole), pd.DataFrame(pairs), profiles, curves,
+    result = Comparison(members, scores, pd.DataFrame(whole), pd.DataFrame(pairs), profiles, curves,
                       f"return/{pattern * 3}", "last", False)  # fmt: skip
-    write_report(made, tmp_path / "comparison.html")
+    write_report(result, tmp_path / "comparison.html")
 
 
 def study(parameters, trials=12):
-    made = optuna.create_study(direction="maximize")
+    result = optuna.create_study(direction="maximize")
     rng = np.random.default_rng(0)
     for _ in range(trials):
         values = {name: options[rng.integers(len(options))] for name, options in parameters.items()}
         known = {name: optuna.distributions.CategoricalDistribution(options) for name, options in parameters.items()}
-        made.add_trial(optuna.trial.create_trial(params=values, distributions=known, value=float(rng.normal())))
-    rows = [{"trial": t.number, "state": "complete", "metric": t.value, **t.params, "error": ""} for t in made.trials]
-    return made, pd.DataFrame(rows)
+        result.add_trial(optuna.trial.create_trial(params=values, distributions=known, value=float(rng.normal())))
+    rows = [{"trial": t.number, "state": "complete", "metric": t.value, **t.params, "error": ""} for t in result.trials]
+    return result, pd.DataFrame(rows)
 
 
 @pytest.mark.parametrize(("pattern", "count"), KINDS)
@@ -116,8 +116,8 @@ def test_of_a_study(tmp_path, pattern, count):
         "capacity": [100_000, 5_000_000, 123_456], "flag": ["False", "True"],
         pattern.format("rate"): [0.00123, 0.00124, 0.00125],
     }  # fmt: skip
-    made, table = study(parameters, trials=40)
-    drawn = draw_study(made, table, tmp_path)
+    result, table = study(parameters, trials=40)
+    drawn = draw_study(result, table, tmp_path)
     assert len(drawn) == 3
 
 

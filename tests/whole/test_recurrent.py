@@ -112,8 +112,8 @@ def test_replayed_sequences_have_the_values_of_their_acts(env, args, settings, m
         assert there.shape[1] == 15  # 5 sequences of 3 rows
         assert follows.any() and batch.begins[~there].all()
         outputs = net(batch.obs, carry)
-        for made, expected in zip(heads, outputs[:-1], strict=True):
-            np.testing.assert_allclose(made.numpy()[there], expected[there], atol=1e-5)
+        for result, expected in zip(heads, outputs[:-1], strict=True):
+            np.testing.assert_allclose(result.numpy()[there], expected[there], atol=1e-5)
         for now, before in ((carry, outputs[-1]), (batch.obs, batch.next_obs)):
             np.testing.assert_allclose(now[:, 1:][follows], before[:, :-1][follows], atol=1e-5)
         q = algorithm.values(
@@ -142,16 +142,18 @@ def test_agents_of_equal_spaces_have_different_networks(algo, monkeypatch):
     """In one group, a GRU, an LSTM and an MLP: each learns from the carries of its own network."""
     networks = [mt.GRU((6,), units=5, sequence_length=3), LSTM, mt.MLP((4,))]
     own = {"seed": 0, "learning_rate": 0.0, "learning_starts": 30}
-    made: list[Any] = [
+    result: list[Any] = [
         mt.make_agents(algo, Relay, network=network, **(UNMOVED if algo == "ppo" else own)) for network in networks
     ]
     seen = noted_batches(monkeypatch)
-    trainer(Relay, {}, steps_per_train=180, update_freq=90).train([made[i][i] for i in range(3)], [1, 1, 1], plot=False)
+    trainer(Relay, {}, steps_per_train=180, update_freq=90).train(
+        [result[i][i] for i in range(3)], [1, 1, 1], plot=False
+    )
     batches = {sum(array.shape[-1] for n, array in batch.extras.items() if "carry" in n): batch for batch in seen}
     assert sorted(batches) == ([0, 10, 16] if algo == "ppo" else [0, 5, 8])  # PPO: of the actor and of the critic
     network = "actor" if algo == "ppo" else "q"
     for i, batch in enumerate(batches[width] for width in sorted(batches)[1:]):
-        net, carry = made[i][i].learner_.weights.nets[network].in_numpy(), carries(batch, network)
+        net, carry = result[i][i].learner_.weights.nets[network].in_numpy(), carries(batch, network)
         follows = ~batch.begins[:, 1:] & (batch.weight[:, 1:] > 0)
         assert follows.sum() > 3 and carry[:, 1:][follows].any(-1).all()
         np.testing.assert_allclose(carry[:, 1:][follows], moved_on(net, batch.obs, carry)[:, :-1][follows], atol=1e-5)
@@ -160,9 +162,9 @@ def test_agents_of_equal_spaces_have_different_networks(algo, monkeypatch):
 @pytest.mark.parametrize("backend", [name for name in BOTH if name == "torch" or LONG])
 def test_stacked_agents_learn_as_single_ones(backend, monkeypatch):
     """Ragged rollouts of a run, of all agents in one learner, and of each in its own."""
-    made: dict[str, Any] = {"network": GRU, "backend": backend, "minibatches": 2}
+    result: dict[str, Any] = {"network": GRU, "backend": backend, "minibatches": 2}
     seen = noted_batches(monkeypatch)
-    agents: list[Any] = mt.make_agents("ppo", Relay, seed=0, **made)
+    agents: list[Any] = mt.make_agents("ppo", Relay, seed=0, **result)
     trainer(Relay, {}, steps_per_train=80, update_freq=40).train(agents, [1, 1, 1], plot=False)
     batches = list(seen)
     first = agents[0]
@@ -242,11 +244,11 @@ def learned(algo: str, settings: dict[str, Any], seed: int, **args: Any) -> list
     if algo == "sac":
         own = {name: value for name, value in own.items() if name not in ("epsilon", "target_sync")}
     agents = mt.make_agents(algo, Recall, env_args=args, seed=seed, **own, **settings)
-    made = trainer(
+    result = trainer(
         Recall, args, num_train_envs=8, num_test_envs=8, episodes_per_test=40, update_freq=320,
         steps_per_train=rounds(4_000, 8_000), seed=seed,
     )  # fmt: skip
-    rewards: list[float] = made.train(agents, [1, 1], plot=False)["reward_metric_stats"]
+    rewards: list[float] = result.train(agents, [1, 1], plot=False)["reward_metric_stats"]
     return rewards
 
 
@@ -267,8 +269,8 @@ def test_a_cue_is_forgotten_without_a_memory(seed):
 def test_a_saved_agent_remembers_in_both_frameworks(tmp_path, backend):
     """Loaded into each framework: the same tests; and one plays on from there."""
     agents = mt.make_agents("ppo", Recall, seed=0, network=LSTM, **{**SOLVED, "epochs": 1})
-    made = trainer(Recall, {}, steps_per_train=640, update_freq=320)
-    made.train(agents, [1, 1], plot=False)
+    result = trainer(Recall, {}, steps_per_train=640, update_freq=320)
+    result.train(agents, [1, 1], plot=False)
     mt.save(tmp_path / "agents", agents)
     again: list[Any] = mt.load(tmp_path / "agents", backend=backend)
     assert again[0].settings.network == LSTM

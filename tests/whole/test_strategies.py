@@ -170,8 +170,8 @@ def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, v
         seen["killed"] = time.monotonic()
 
     watch = Watch(kill)
-    told = rf"{victim} of {type(strategy).__name__}\(.*\) was killed by signal 9 \(SIGKILL\)"
-    with pytest.raises(mt.WorkerError, match=told):
+    text = rf"{victim} of {type(strategy).__name__}\(.*\) was killed by signal 9 \(SIGKILL\)"
+    with pytest.raises(mt.WorkerError, match=text):
         trained("dqn", strategy.backend, strategy, updates=UPDATES + 5, watch=watch)
     assert time.monotonic() - seen["killed"] < 60
     assert_same_learning(agents, seen["agents"], metrics, watch.metrics[:UPDATES])

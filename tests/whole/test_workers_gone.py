@@ -72,10 +72,10 @@ def interrupt(_):
 def run(env=Identity, env_args=SHORT, callbacks=(), mask=(1, 1), **settings):
     """Train with two workers, and two more for tests; return their numbers. An error is put into words."""
     seen = Seen()
-    made = trainer(env, env_args, vector="subproc", num_workers=2, steps_per_train=40, callbacks=[seen, *callbacks],
+    output = trainer(env, env_args, vector="subproc", num_workers=2, steps_per_train=40, callbacks=[seen, *callbacks],
                    **settings)  # fmt: skip
     try:
-        result = made.train(ppo(env, env_args), mask, plot=False)
+        result = output.train(ppo(env, env_args), mask, plot=False)
     except (ArithmeticError, EnvError) as error:
         return seen.pids, type(error).__name__
     return seen.pids, result["stop_reason"]

@@ -203,10 +203,10 @@ def balance(render_mode: str | None = None) -> Any:
     """Return a task of VMAS, by its own wrapper for Gymnasium."""
     import vmas
 
-    made = vmas.make_env(
+    result = vmas.make_env(
         "balance", num_envs=1, wrapper="gymnasium", terminated_truncated=True, max_steps=100, continuous_actions=False
     )
-    return CountsOne(made)
+    return CountsOne(result)
 
 
 @dataclass(frozen=True)

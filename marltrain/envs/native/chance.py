@@ -15,7 +15,7 @@ import numpy as np
 
 from marltrain.core.seeds import SEED_LIMIT
 from marltrain.jit.compiling import inner
-from marltrain.jit.views import outcomes
+from marltrain.jit.views import f64
 
 _GAMMA, _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _U11, _U16, _U27, _U30, _U31 = np.uint64(11), np.uint64(16), np.uint64(27), np.uint64(30), np.uint64(31)
@@ -62,7 +62,7 @@ def choice(s: Any, weights: Any) -> int:
 
 @inner
 def _queued(s: Any) -> float:
-    outcome = outcomes(s.queue, 1)[0]
+    outcome = f64(s.queue, 1)[0]
     s.queue += 8
     s.queued -= 1
     return outcome

@@ -17,7 +17,7 @@ import numpy as np
 from marltrain.envs.native.chance import episode_seed, seed
 from marltrain.envs.native.game import TERMINATED, TRUNCATED
 from marltrain.jit.compiling import inner
-from marltrain.jit.views import flags, numbers, record_at, wholes
+from marltrain.jit.views import bools, f32, i64, record_at
 
 # Placeholders, replaced for each game.
 FIELDS = np.dtype([("steps", np.int64)])
@@ -94,7 +94,7 @@ def advance(t: Any, rules: Any, s: Any, e: int) -> None:
             if s.present[p] and s.over[p] == 0:
                 s.over[p] = TRUNCATED
     ended = write_results(t, rules, s, e)
-    flags(t.ended, t.num_envs)[e] = ended
+    bools(t.ended, t.num_envs)[e] = ended
     if ended:
         write_state(t, rules, s, e, t.final_state)
         if t.restart:
@@ -106,9 +106,9 @@ def advance(t: Any, rules: Any, s: Any, e: int) -> None:
 def take_action(t: Any, s: Any, p: int, e: int) -> None:
     """Copy player p's action into the record."""
     if DISCRETE:
-        s.action[p] = wholes(t.action[p], t.num_envs)[e]
+        s.action[p] = i64(t.action[p], t.num_envs)[e]
     else:
-        chosen = numbers(t.action[p] + 4 * e * t.choices[p], t.choices[p])
+        chosen = f32(t.action[p] + 4 * e * t.choices[p], t.choices[p])
         for i in range(len(chosen)):
             s.action[p, i] = chosen[i]
 
@@ -119,9 +119,9 @@ def write_results(t: Any, rules: Any, s: Any, e: int) -> bool:
     running = False
     for p in range(PLAYERS):
         over = s.over[p]
-        numbers(t.reward[p], t.num_envs)[e] = s.reward[p]
-        flags(t.terminated[p], t.num_envs)[e] = over == TERMINATED
-        flags(t.truncated[p], t.num_envs)[e] = over == TRUNCATED
+        f32(t.reward[p], t.num_envs)[e] = s.reward[p]
+        bools(t.terminated[p], t.num_envs)[e] = over == TERMINATED
+        bools(t.truncated[p], t.num_envs)[e] = over == TRUNCATED
         if over != 0:
             write_final(t, rules, s, e, p)
         elif s.present[p]:
@@ -139,7 +139,7 @@ def write_final(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
     """Write player p's final observation and legal actions; if no action is legal, all are marked legal."""
     write_view(t, rules, s, e, p)
     if t.final_legal[p]:
-        mask = flags(t.final_legal[p] + e * t.choices[p], t.choices[p])
+        mask = bools(t.final_legal[p] + e * t.choices[p], t.choices[p])
         for allowed in mask:
             if allowed:
                 return
@@ -150,16 +150,16 @@ def write_final(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
 @inner
 def write_view(t: Any, rules: Any, s: Any, e: int, p: int) -> None:
     """Write player p's observation and legal actions to the final arrays."""
-    observe(s, rules, p, numbers(t.final_obs[p] + 4 * e * t.width[p], t.width[p]))
+    observe(s, rules, p, f32(t.final_obs[p] + 4 * e * t.width[p], t.width[p]))
     if t.final_legal[p]:
-        legal(s, rules, p, flags(t.final_legal[p] + e * t.choices[p], t.choices[p]))
+        legal(s, rules, p, bools(t.final_legal[p] + e * t.choices[p], t.choices[p]))
 
 
 @inner
 def write_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
     """Write the global state to row e of the array at `address`; 0 for no array."""
     if address:
-        out = numbers(address + 4 * e * t.state_size, t.state_size)
+        out = f32(address + 4 * e * t.state_size, t.state_size)
         if CONCATENATED_STATE:
             concatenate_observations(t, rules, s, out)
         else:
@@ -170,13 +170,13 @@ def write_state(t: Any, rules: Any, s: Any, e: int, address: int) -> None:
 def publish(t: Any, rules: Any, s: Any, e: int) -> None:
     """Write the arrays that the next actions depend on: turns, observations, legal actions, global state."""
     for p in range(PLAYERS):
-        flags(t.turn[p], t.num_envs)[e] = s.turn[p] != 0
-        flags(t.alive[p], t.num_envs)[e] = s.present[p] != 0
+        bools(t.turn[p], t.num_envs)[e] = s.turn[p] != 0
+        bools(t.alive[p], t.num_envs)[e] = s.present[p] != 0
         if s.turn[p]:
-            observe(s, rules, p, numbers(t.obs[p] + 4 * e * t.width[p], t.width[p]))
+            observe(s, rules, p, f32(t.obs[p] + 4 * e * t.width[p], t.width[p]))
             if t.legal[p]:
-                legal(s, rules, p, flags(t.legal[p] + e * t.choices[p], t.choices[p]))
-    wholes(t.episode, t.num_envs)[e] = s.episode
+                legal(s, rules, p, bools(t.legal[p] + e * t.choices[p], t.choices[p]))
+    i64(t.episode, t.num_envs)[e] = s.episode
     write_state(t, rules, s, e, t.state)
 
 
@@ -184,7 +184,7 @@ def publish(t: Any, rules: Any, s: Any, e: int) -> None:
 def wrong_action(t: Any, low: int, high: int) -> int:
     """Return the index p * E + e of an invalid action of a player that must act, or FINE."""
     for p in range(PLAYERS):
-        turn = flags(t.turn[p], t.num_envs)
+        turn = bools(t.turn[p], t.num_envs)
         for e in range(low, high):
             if turn[e] and not (is_legal(t, p, e) if DISCRETE else is_finite(t, p, e)):
                 return p * t.num_envs + e
@@ -194,15 +194,15 @@ def wrong_action(t: Any, low: int, high: int) -> int:
 @inner
 def is_legal(t: Any, p: int, e: int) -> bool:
     """Return whether a discrete action is in range and legal."""
-    n, action = t.choices[p], wholes(t.action[p], t.num_envs)[e]
-    return 0 <= action < n and (t.legal[p] == 0 or flags(t.legal[p] + e * n, n)[action])
+    n, action = t.choices[p], i64(t.action[p], t.num_envs)[e]
+    return 0 <= action < n and (t.legal[p] == 0 or bools(t.legal[p] + e * n, n)[action])
 
 
 @inner
 def is_finite(t: Any, p: int, e: int) -> bool:
     """Return whether all entries of a continuous action are finite."""
     finite = True
-    for value in numbers(t.action[p] + 4 * e * t.choices[p], t.choices[p]):
+    for value in f32(t.action[p] + 4 * e * t.choices[p], t.choices[p]):
         finite = finite and np.isfinite(value)
     return finite
 

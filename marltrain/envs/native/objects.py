@@ -43,9 +43,9 @@ def gymnasium_env(name: str, render_mode: str | None = None, **arguments: Any) -
 
 def game_object(game: type[Game], render_mode: str | None = None, **arguments: Any) -> Any:
     """Return an environment object of a game, with the interface of its original. See `parallel_env`."""
-    made = game(**arguments)
-    kind = {"parallel": ParallelObject, "turns": _turns, "gymnasium": GymnasiumObject}[made.api]
-    return kind(made, render_mode)
+    result = game(**arguments)
+    kind = {"parallel": ParallelObject, "turns": _turns, "gymnasium": GymnasiumObject}[result.api]
+    return kind(result, render_mode)
 
 
 def _game(name: str, arguments: dict[str, Any], apis: tuple[str, ...]) -> Game:

@@ -104,8 +104,8 @@ class MaskReader:
         """
         if not self._mapping and (not info or (type(info) is dict and MASK not in info)):
             return None  # fast path of the most common case
-        seen, told = self._held(observation, info)
-        if seen is None and told is None:
+        seen, data = self._held(observation, info)
+        if seen is None and data is None:
             if self._promised:
                 raise EnvError(
                     f"player {self._player.name!r}: its observation has no {MASK!r}, which its space promises. Give "
@@ -113,9 +113,9 @@ class MaskReader:
                 )
             return None
         if not self._player.masked:
-            raise SpecError(self._undeclared("observation" if told is None else "info"))
-        mask = self._checked(told if seen is None else seen)
-        if seen is not None and told is not None and (mask != (other := self._checked(told))).any():
+            raise SpecError(self._undeclared("observation" if data is None else "info"))
+        mask = self._checked(data if seen is None else seen)
+        if seen is not None and data is not None and (mask != (other := self._checked(data))).any():
             raise EnvError(
                 f"player {self._player.name!r}: the {MASK!r} of its observation allows {self._legal.listed(mask)} and "
                 f"that of its info {self._legal.listed(other)}: make them equal, or give only one of them"
@@ -127,8 +127,8 @@ class MaskReader:
 
         None, too, if a number of a MultiDiscrete action has no legal choice.
         """
-        seen, told = self._held(observation, info)
-        given = told if seen is None else seen
+        seen, data = self._held(observation, info)
+        given = data if seen is None else seen
         if given is None:
             return None
         if not self._player.masked:
@@ -140,8 +140,8 @@ class MaskReader:
         """Return the masks in the observation and in the info; None for those that are missing."""
         is_mapping = self._mapping and (type(observation) is dict or isinstance(observation, Mapping))
         seen = observation.get(MASK) if is_mapping else None
-        told = info.get(MASK) if info and (type(info) is dict or isinstance(info, Mapping)) else None
-        return seen, told
+        data = info.get(MASK) if info and (type(info) is dict or isinstance(info, Mapping)) else None
+        return seen, data
 
     def _checked(self, given: Any) -> Array:
         try:

@@ -147,8 +147,8 @@ class PlayersEnv(ParallelEnv):  # type: ignore[misc]
             found: Array = self._state()
             return found
         held = getattr(outermost(self.env, "state"), "state", None)
-        told = self._info.get("state") if isinstance(self._info, Mapping) else None
-        for state in (held, told):
+        data = self._info.get("state") if isinstance(self._info, Mapping) else None
+        for state in (held, data):
             if isinstance(state, np.ndarray) and state.ndim and state.dtype.kind in NUMBERS:
                 return state
         return super().state()

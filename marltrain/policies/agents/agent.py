@@ -19,8 +19,8 @@ from marltrain.policies.agents.files import write_agents
 from marltrain.policies.agents.rng import RngMixin
 from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded, exploring_rows, in_units, indexed
 from marltrain.policies.batch import Acted, AgentState, Experience
-from marltrain.policies.identity import observed_by
 from marltrain.policies.learner.learner import Learner
+from marltrain.policies.player_one_hot import observed_by
 
 
 class Agent(RngMixin):

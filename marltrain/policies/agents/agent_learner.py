@@ -13,7 +13,7 @@ from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
 from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.spaces import in_units
 from marltrain.policies.batch import Acted, Experience, Needs, Rollout
-from marltrain.policies.learner.learner import Learner, Pace
+from marltrain.policies.learner.learner import Learner, UpdateSchedule
 from marltrain.storage.state import State
 
 
@@ -53,7 +53,9 @@ class SeatedAgent(Protocol):
 class AgentLearner(Learner):
     """The learner of one custom agent, or of one agent that never learns (K = 1)."""
 
-    pace = Pace(batch_size=1)  # an update gets the whole rollout; no rollout is smaller than this batch size
+    update_schedule = UpdateSchedule(
+        batch_size=1
+    )  # an update gets the whole rollout; no rollout is smaller than this batch size
 
     def __init__(self, agent: SeatedAgent) -> None:
         """Wrap an agent in its current seat."""

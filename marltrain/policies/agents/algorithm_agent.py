@@ -28,12 +28,12 @@ from marltrain.policies.algorithms.reward_model import with_reward_model
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models, name_of, other_backend
 from marltrain.policies.batch import Acted, AgentState
-from marltrain.policies.identity import checked_players, layout_for
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, load_weights
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters
 from marltrain.policies.learner.memory_numbers import Remembering
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks import NetworkSpec, spec_from
+from marltrain.policies.player_one_hot import checked_players, layout_for
 from marltrain.policies.schedules import Schedule
 from marltrain.storage.checks import of_type
 
@@ -159,7 +159,7 @@ class LearningAgent(Remembering, Agent):
     @property
     def stackable(self) -> bool:
         """Whether the agent can share a learner with others; False for custom models."""
-        return not any(self.backend.is_module(made.spec) for made in self.algorithm.networks().values())
+        return not any(self.backend.is_module(result.spec) for result in self.algorithm.networks().values())
 
     @property
     def kind(self) -> str:
@@ -231,7 +231,7 @@ class LearningAgent(Remembering, Agent):
     def frozen_copy(self) -> LearningAgent:
         """Return an independent copy with its own learner."""
         clone = copy.copy(self)
-        models = [made.spec for made in self.algorithm.networks().values() if self.backend.is_module(made.spec)]
+        models = [result.spec for result in self.algorithm.networks().values() if self.backend.is_module(result.spec)]
         shared = {id(each): each for each in (*models, *self._unsaved)}  # each network copies its model
         clone.algorithm = copy.deepcopy(self.algorithm, shared)
         clone.settings = clone.algorithm.settings
@@ -264,7 +264,7 @@ class LearningAgent(Remembering, Agent):
         value = getattr(self.settings, name)
         if any(value is each for each in self._unsaved) and value is not None:
             return {"unsaved": value.name if isinstance(value, Unsaved) else name_of(value)}
-        networks = [network for network, made in self.algorithm.networks().items() if made.spec is value]
+        networks = [network for network, result in self.algorithm.networks().items() if result.spec is value]
         if value is None or not networks or isinstance(value, NetworkSpec):
             return _plain(value)
         return {
@@ -312,14 +312,14 @@ class LearningAgent(Remembering, Agent):
 
     @classmethod
     def from_state(
-        cls, state: AgentState, supply: Mapping[str, Any], backend: str | None, device: str | None = None
+        cls, state: AgentState, custom_objects: Mapping[str, Any], backend: str | None, device: str | None = None
     ) -> LearningAgent:
-        """Build the agent from its state; `supply` maps network or class names to custom models.
+        """Build the agent from its state; `custom_objects` maps network or class names to custom models.
 
         backend, device: None: those of the saved agent, and "auto".
         """
         info = state.info
-        settings = {name: _restored(name, value, supply) for name, value in info["settings"].items()}
+        settings = {name: _restored(name, value, custom_objects) for name, value in info["settings"].items()}
         agent = cls(
             *spaces_from(info), backend=backend or info["backend"], device=device or AUTO,
             seed=int(info["learner"]["seed"]), frame_stack=info["frame_stack"], identity=info.get("identity", ()),
@@ -351,7 +351,7 @@ def _shared(value: Any) -> Any:
     return value.structure() if isinstance(value, Replay) else _plain(value)
 
 
-def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
+def _restored(setting: str, value: Any, custom_objects: Mapping[str, Any]) -> Any:
     if not isinstance(value, dict):
         return tuple(value) if isinstance(value, list) else value
     if "schedule" in value:
@@ -362,15 +362,15 @@ def _restored(setting: str, value: Any, supply: Mapping[str, Any]) -> Any:
         return Replay.described(value["replay"])
     if "unsaved" in value:
         kept = str(value["unsaved"])
-        return supply.get(setting, supply.get(kept, Unsaved(kept)))
+        return custom_objects.get(setting, custom_objects.get(kept, Unsaved(kept)))
     name, networks = value.get("model"), value.get("networks", ())
-    keys = [key for key in (*networks, setting, name) if key in supply]
+    keys = [key for key in (*networks, setting, name) if key in custom_objects]
     if not isinstance(name, str) or not keys:
         raise SaveError(
-            f"the saved agent uses a model of your own, {name!r}: give it with supply={{{name!r}: the model or a "
-            "function that makes it}"
+            f"the saved agent uses a model of your own, {name!r}: give it with custom_objects={{{name!r}: the model or "
+            "a function that makes it}"
         )
-    given = supply[keys[0]]
+    given = custom_objects[keys[0]]
     return _under(name, given) if makes_models(given) else given
 
 

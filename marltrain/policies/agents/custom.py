@@ -28,7 +28,7 @@ from marltrain.policies.backends.frameworks import framework_of, makes_models, n
 from marltrain.policies.backends.own import OwnModel
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions, TripletTransitions
 from marltrain.policies.learner.hyperparameters import AgentHyperparameters, StackedHyperparameters
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.parallel.model_replicas import ModelSteps, model_steps
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Rollouts
 from marltrain.policies.schedules import Schedule
@@ -150,7 +150,9 @@ class CustomAgent(ExternalAgent):
         self._hyper = StackedHyperparameters(self.settings, "CustomAgent")
         self._remember(memory, (Replay, Rollouts))
         values = dataclasses.asdict(self.settings)
-        self.pace = Pace(**{f.name: values[f.name] for f in dataclasses.fields(Pace) if f.name in values})
+        self.update_schedule = UpdateSchedule(
+            **{f.name: values[f.name] for f in dataclasses.fields(UpdateSchedule) if f.name in values}
+        )
         self.own: OwnModel = _own_type(model)(
             model, named_losses(loss_fn, optimizers), optimizers,
             batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,
@@ -317,8 +319,8 @@ class CustomAgent(ExternalAgent):
     def state(self) -> AgentState:
         """Return weights, optimizer states, hyperparameters and random streams, without code.
 
-        To load the agent, supply a function that makes it under the model's class name:
-        `marltrain.load(path, supply={"MyModel": make_agent})`.
+        To load the agent, give a function that makes it under the model's class name:
+        `marltrain.load(path, custom_objects={"MyModel": make_agent})`.
         """
         arrays: dict[str, Array] = {}
         hyper = self._hyper.export(0)
@@ -331,18 +333,18 @@ class CustomAgent(ExternalAgent):
         return AgentState(info, arrays)
 
     @classmethod
-    def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> CustomAgent:
+    def from_state(cls, state: AgentState, custom_objects: Mapping[str, Any], backend: str | None) -> CustomAgent:
         """Make the agent with the supplied function, then restore its state; raises SaveError if they do not match."""
         info, name = state.info, state.info["model"]
-        make = supply.get(name)
+        make = custom_objects.get(name)
         if make is None or not makes_models(make):
             raise SaveError(
-                f"the saved agent trains a model of your own, {name!r}: give supply={{{name!r}: a function that makes "
-                f"the CustomAgent}}, got {'nothing' if make is None else type(make).__name__}"
+                f"the saved agent trains a model of your own, {name!r}: give custom_objects={{{name!r}: a function "
+                f"that makes the CustomAgent}}, got {'nothing' if make is None else type(make).__name__}"
             )
         agent = make()
         if not isinstance(agent, CustomAgent):
-            raise SaveError(f"supply[{name!r}] must make a CustomAgent, it made a {type(agent).__name__}")
+            raise SaveError(f"custom_objects[{name!r}] must make a CustomAgent, it made a {type(agent).__name__}")
         if agent.framework != (saved := info.get("backend", "torch")):
             raise SaveError(f"the saved {name} is a model of {saved}, the one supplied is one of {agent.framework}")
         agent.restore(state)

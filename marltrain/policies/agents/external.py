@@ -16,7 +16,7 @@ from marltrain.core.seeds import MOST_SEED, fresh_seed, generator, restored, sta
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.batch import Acted, Needs
-from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
+from marltrain.policies.learner.learner import PURPOSES, Learner, UpdateSchedule
 from marltrain.policies.learner.memory_numbers import AgentMemory, MemoryNumbers
 from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.memory.readers import Reader, UniformReader
@@ -32,12 +32,12 @@ class ExternalAgent(Agent):
     and of numpy. They are seeded from the agent's streams during `decide` and `learn`, and restored afterwards.
 
     framework: name of the backend.
-    pace: the update schedule.
+    update_schedule: when and how often it updates.
     replay: the memory at the start.  memory_numbers: those of its settings that may change; None for `Rollouts`.
     """
 
     framework: str = "torch"
-    pace: Pace = Pace()
+    update_schedule: UpdateSchedule = UpdateSchedule()
     replay: Replay | Rollouts
     memory_numbers: MemoryNumbers | None = None
     _learner: ExternalLearner | None = None
@@ -121,7 +121,7 @@ class ExternalLearner(Learner):
     def __init__(self, agent: ExternalAgent, seed: int) -> None:
         """Wrap a seated agent."""
         self.agent, self.seed = agent, seed
-        self.needs, self.pace = agent.needs(), agent.pace
+        self.needs, self.update_schedule = agent.needs(), agent.update_schedule
         self.gradient_steps = np.zeros(1, np.int64)
         self._streams = {purpose: [generator(seed, purpose)] for purpose in PURPOSES}
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from marltrain.core.errors import AgentError, SaveError, shown, warn
 from marltrain.core.layout import Array
-from marltrain.policies.agents.supply import Supply
+from marltrain.policies.agents.custom_objects import CustomObjects
 from marltrain.policies.batch import AgentState
 from marltrain.storage.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
 from marltrain.storage.manifest import Description
@@ -66,7 +66,7 @@ def write_agents(
     check_free(path, DESCRIPTION, "agents")
     place = {id(agent): i for i, agent in enumerate(distinct)}
     states, seats = [agent.state() for agent in distinct], [place[id(agent)] for agent in seated]
-    needed = Supply({}, states, seats, players or ())
+    needed = CustomObjects({}, states, seats, players or ())
     if vague := needed.ambiguous:
         names = ", ".join(map(repr, vague))
         warn(f"several different parts of these agents are called {names}. To load them, give {needed.as_text()}")

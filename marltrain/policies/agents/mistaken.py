@@ -19,8 +19,8 @@ def remedy_for(given: Any) -> str:
     if isinstance(given, str):
         return f". make_agents makes agents of a name: mt.make_agents({given!r}, env)"
     if isinstance(given, type):
-        made = issubclass(given, Agent)
-        return f". This is a class: mt.make_agents({given.__name__}, env) makes its agents" if made else ""
+        result = issubclass(given, Agent)
+        return f". This is a class: mt.make_agents({given.__name__}, env) makes its agents" if result else ""
     bases = [(base.__module__.partition(".")[0], base.__name__) for base in type(given).__mro__]
     for package, base in bases:
         if package == "tianshou" and base in _TIANSHOU_AGENTS:

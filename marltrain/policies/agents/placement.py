@@ -39,9 +39,9 @@ def placement(learner: AlgorithmLearner) -> Placement:
 def moved(learner: AlgorithmLearner, row: int, device: str) -> AlgorithmLearner:
     """Return a learner on a device that holds one agent of another; weights, moments and random streams are equal."""
     backend = make_backend(learner.backend.name, device, jit_compile=learner.backend.jit_compile)
-    made = AlgorithmLearner(learner.algorithm, backend, [learner.seeds[row]], draw=False)
-    made.load(0, learner.export(row))
-    return made
+    result = AlgorithmLearner(learner.algorithm, backend, [learner.seeds[row]], draw=False)
+    result.load(0, learner.export(row))
+    return result
 
 
 def largest(learner: AlgorithmLearner) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 
 from marltrain.core.errors import AgentError, SaveError
 from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.custom_objects import EXTERNAL
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
-from marltrain.policies.agents.supply import EXTERNAL
 from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
 from marltrain.policies.batch import AgentState
 
@@ -19,30 +19,32 @@ from marltrain.policies.batch import AgentState
 def restore(
     state: AgentState,
     *,
-    supply: Mapping[str, Any] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
     backend: str | None = None,
     device: str | None = None,
 ) -> Agent:
     """Build an agent from a state of `Agent.state`; raises SaveError if the type is unknown or the state is invalid.
 
-    supply: class name -> custom agent class or model; files store only the names of custom code.
+    custom_objects: class name -> custom agent class or model; files store only the names of custom code.
     backend, device: see `load`.
     """
-    kind, supply = state.info.get("type"), supply or {}
+    kind, custom_objects = state.info.get("type"), custom_objects or {}
     if kind == "frozen":
         inner = AgentState(state.info["inner"], state.arrays)
-        return FrozenAgent(restore(inner, supply=supply, backend=backend, device=device))
+        return FrozenAgent(restore(inner, custom_objects=custom_objects, backend=backend, device=device))
     if kind == "random":
         return RandomAgent.from_state(state)
-    if isinstance(kind, str) and kind in supply:
-        return _supplied(supply[kind], state, supply, backend, device)
+    if isinstance(kind, str) and kind in custom_objects:
+        return _supplied(custom_objects[kind], state, custom_objects, backend, device)
     if isinstance(kind, str) and kind in ALGORITHMS:
         _check_widths(state)
-        return agent_class(kind).from_state(state, supply, backend, device)
+        return agent_class(kind).from_state(state, custom_objects, backend, device)
     if isinstance(kind, str) and kind in EXTERNAL:
         module, attribute = EXTERNAL[kind]
-        return getattr(import_module(module), attribute).from_state(state, supply, backend)
-    raise SaveError(f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with supply=")
+        return getattr(import_module(module), attribute).from_state(state, custom_objects, backend)
+    raise SaveError(
+        f"a saved agent is of type {kind!r}, which is none of marltrain's: give its class with custom_objects="
+    )
 
 
 def check_place(info: Any, backend: str | None, device: str | None) -> None:
@@ -71,19 +73,21 @@ def _check_widths(state: AgentState) -> None:
 
 
 def _supplied(
-    given: Any, state: AgentState, supply: Mapping[str, Any], backend: str | None, device: str | None
+    given: Any, state: AgentState, custom_objects: Mapping[str, Any], backend: str | None, device: str | None
 ) -> Agent:
     """Return the agent from a supplied agent, a class with `from_state`, or a function that makes an agent."""
-    made, reads = given, getattr(given, "from_state", None)
+    result, reads = given, getattr(given, "from_state", None)
     if reads is not None and isinstance(given, type):
         takes = "device" in inspect.signature(reads).parameters
         if device is not None and not takes:
             raise AgentError(
                 f"device={device!r}: {given.__name__}.from_state takes no device. Leave device= out, or give it one"
             )
-        made = reads(state, supply, backend, **({"device": device} if takes else {}))
+        result = reads(state, custom_objects, backend, **({"device": device} if takes else {}))
     elif not isinstance(given, Agent) and callable(given):
-        made = given()
-    if not isinstance(made, Agent):
-        raise SaveError(f"supply[{state.info['type']!r}] must be an Agent or make one, got {type(made).__name__}")
-    return made
+        result = given()
+    if not isinstance(result, Agent):
+        raise SaveError(
+            f"custom_objects[{state.info['type']!r}] must be an Agent or make one, got {type(result).__name__}"
+        )
+    return result

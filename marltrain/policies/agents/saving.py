@@ -9,9 +9,9 @@ from typing import Any
 from marltrain.core.errors import AgentError, SaveError, error_text, shown
 from marltrain.core.settings import check_flags
 from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.custom_objects import CustomObjects
 from marltrain.policies.agents.files import SavedAgents, check_seated, read_agents, write_agents
 from marltrain.policies.agents.restore import check_place, restore
-from marltrain.policies.agents.supply import Supply
 from marltrain.policies.agents.weights import weights_in, write_weights
 
 
@@ -26,11 +26,12 @@ def save(
 
     agents: an agent, one for each seat, or agents by player's name or pattern, as `train` takes them; `load` then
         returns a mapping with the same keys.
-    players: the seats' names, which are then valid keys of `supply` in `load`; a run passes them. A mapping has them.
+    players: the seats' names, which are then valid keys of `custom_objects` in `load`; a run passes them. A mapping has
+        them.
     weights_only: write the weights of networks and the statistics of observations alone, for `agent.load_weights`.
 
     An agent that sits in several seats is written once.
-    Warns if one class name stands for different models; the warning shows the `supply=` that loads them.
+    Warns if one class name stands for different models; the warning shows the `custom_objects=` that loads them.
     Raises AgentError for objects that are not agents, and with `weights_only` for agents without networks of
     marltrain. Raises SaveError if `path` holds other files or cannot be written.
     """
@@ -67,7 +68,7 @@ def _seated(agents: Sequence[Agent] | Mapping[str, Agent]) -> list[Agent]:
 def load(
     path: str | Path,
     *,
-    supply: Mapping[Any, Any] | None = None,
+    custom_objects: Mapping[Any, Any] | None = None,
     backend: str | None = None,
     device: str | None = None,
 ) -> Any:
@@ -76,30 +77,30 @@ def load(
     Seats with the same agent get the same object.
 
     path: the folder of `save`, or of a run: then its best agents, or the last if no test was played, as the log says.
-    supply: custom agent classes and models, by class name, by network ({"actor": ..., "critic": ...}), or by player or
-        seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
+    custom_objects: custom agent classes and models, by class name, by network ({"actor": ..., "critic": ...}), or by
+        player or seat number ({"wolf": {"actor": ..., "critic": ...}, 1: ...}).
     backend: backend of the loaded agents, such as "torch"; None: the backend of the saved agents.
     device: device of the loaded agents, such as "cpu" or "cuda:1"; None: "auto", see `LearningAgent`.
     Raises SaveError with the file's name for any content that `save` does not write. Raises AgentError if `backend`
     differs from the framework of a CustomAgent's model or of a tianshou algorithm, or if `device` is given for them.
     """
     found = read_agents(path)
-    agents = _restored(found, supply, backend, device)
+    agents = _restored(found, custom_objects, backend, device)
     return dict(zip(found.players, agents, strict=True)) if found.by_name else agents
 
 
 def _restored(
-    found: SavedAgents, supply: Mapping[Any, Any] | None, backend: str | None, device: str | None
+    found: SavedAgents, custom_objects: Mapping[Any, Any] | None, backend: str | None, device: str | None
 ) -> list[Agent]:
     """Return the agents of the seats; see `load`."""
     file, states, seats, players, _ = found
-    shared = Supply(supply or {}, states, seats, players)
+    shared = CustomObjects(custom_objects or {}, states, seats, players)
     for state in states:
         check_place(state.info, backend, device)
     agents = []
     for i, state in enumerate(states):
         try:
-            agents.append(restore(state, supply=shared.of(i), backend=backend, device=device))
+            agents.append(restore(state, custom_objects=shared.of(i), backend=backend, device=device))
         except Exception as error:  # invalid content may raise any exception
             raise SaveError(f"{file}: agent {i} cannot be restored: {error_text(error)}") from error
     return [agents[i] for i in seats]

@@ -186,7 +186,7 @@ class ActorCritic(Algorithm):
         outputs = {name: nets[name](obs, kept) for name, kept in carry.items()}
         out = outputs[self.actor][0] if self.actor in outputs else nets[self.actor](obs)[0]
         action, extras = _sampled(self.distribution, ops, out, legal, noise, explore)
-        return action, {name: made[-1] for name, made in outputs.items()}, extras
+        return action, {name: result[-1] for name, result in outputs.items()}, extras
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""
@@ -236,7 +236,7 @@ class ActorCritic(Algorithm):
         outputs = nets[network](*self.critic_inputs(tensors.obs, tensors.state), *memory)
         after = [tensors.to_tensor(carries_after(tensors.to_numpy(outputs[-1]), batch))] if memory else []
         boots = nets[network](*self.critic_inputs(tensors.boot_obs, tensors.boot_state), *after)
-        value, boot = (tensors.to_numpy(made[head][..., 0]) for made in (outputs, boots))
+        value, boot = (tensors.to_numpy(result[head][..., 0]) for result in (outputs, boots))
         if TARGET in tensors.statistics:
             known = tensors.statistics[TARGET]
             value, boot = ((out * known.deviation + known.mean).astype(np.float32) for out in (value, boot))

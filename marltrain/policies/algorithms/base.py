@@ -119,8 +119,9 @@ class Settings:
 
     The learner and the trainer look for these names among the fields of a subclass:
 
-    update_freq, batch_size, epochs, minibatches, update_per_step, learning_starts, least_rows: the fields of `Pace`,
-      which hold when updates are made and from how many rows; a missing one has the default of `Pace`.
+    update_freq, batch_size, epochs, minibatches, update_per_step, learning_starts, least_rows: the fields of
+      `UpdateSchedule`, which hold when updates are made and from how many rows; a missing one has its
+      default.
     gamma: the discount in the batches, a number for each agent.
     epsilon: reported as a metric, and read by acting of the kind "epsilon_greedy" (see `CompiledForm`).
     names that end in "network": a NetworkSpec, a model, a function that makes one, or None; checked as such.

@@ -78,8 +78,8 @@ class CentralActions(JointAlgorithm, OffPolicyActorCritic):
     def central_critic(self, width: int) -> NetworkDefinition:
         """Return the ensemble of critics, with `width` outputs each."""
         spec = self.settings.critic_network or self.settings.network
-        made = self.input.network(spec, [Head(width)], (self.settings.joint_action_size,))
-        return replace(made, members=self.critics)
+        result = self.input.network(spec, [Head(width)], (self.settings.joint_action_size,))
+        return replace(result, members=self.critics)
 
     # the parts that a subclass defines
 
@@ -159,12 +159,12 @@ class JointActions:
 
     def with_own(self, member: Member, own: Any) -> Any:
         """Return the actions for the rows of the members [K, S * B, J], the player's own replaced by [K, S * B, A]."""
-        ops, made = self._ops, []
+        ops, result = self._ops, []
         vectors = ops.seats_apart(own, member.seats)
         for i, place in enumerate(member.places):
             start, stop = self._starts[place : place + 2]
-            made.append(ops.concat([self.all[0, :, :start], vectors[i], self.all[0, :, stop:]], -1))
-        return ops.seats_joined(ops.stack(made, 0), member.seats)
+            result.append(ops.concat([self.all[0, :, :start], vectors[i], self.all[0, :, stop:]], -1))
+        return ops.seats_joined(ops.stack(result, 0), member.seats)
 
 
 def actions_taken(ops: Any, team: Team) -> JointActions:

@@ -68,8 +68,8 @@ class Discriminator(RewardModel):
         """See `RewardModel`; the rows get their actions as vectors, for the phase as well."""
         tensors.action_vector = action_vector(ops, algorithm.action_space, tensors.action)
         logits = self._logits(nets, tensors.obs, tensors.action_vector)
-        made = ops.softplus(logits) if self.settings.discriminator_reward == "softplus" else logits
-        return np.asarray(tensors.to_numpy(made))
+        result = ops.softplus(logits) if self.settings.discriminator_reward == "softplus" else logits
+        return np.asarray(tensors.to_numpy(result))
 
     def _logits(self, nets: Networks, obs: Any, action: Any) -> Any:
         return nets["discriminator"](obs, action)[0][..., 0]

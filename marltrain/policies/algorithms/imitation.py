@@ -16,7 +16,7 @@ from marltrain.policies.algorithms.base import NORMALIZE
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.demonstrations import Demonstrations
 from marltrain.policies.distributions import Continuous
-from marltrain.policies.identity import players_of
+from marltrain.policies.player_one_hot import players_of
 
 
 class Expert:
@@ -61,7 +61,7 @@ class Expert:
         if isinstance(held, Unsaved):
             raise AgentError(
                 f"{self.who}: the agent's demonstrations are not saved with it: to train it further, load it with "
-                "supply={'demonstrations': ...}"
+                "custom_objects={'demonstrations': ...}"
             )
         index = np.stack([rng.integers(len(held), size=rows) for rng in rngs])
         drawn = {"expert_obs": map_tree(lambda array: array[index], held.obs), "expert_action": self._action[index]}

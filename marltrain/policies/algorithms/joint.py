@@ -238,5 +238,5 @@ def by_member(
     team: Team, function: Callable[[Member], tuple[Any, dict[str, Any]]]
 ) -> tuple[list[Any], dict[str, list[Any]]]:
     """Return the losses and the metrics of a function of the members, as a `JointPhase` with `apart` needs them."""
-    made = [function(member) for member in team.members]
-    return [loss for loss, _ in made], {name: [metrics[name] for _, metrics in made] for name in made[0][1]}
+    result = [function(member) for member in team.members]
+    return [loss for loss, _ in result], {name: [metrics[name] for _, metrics in result] for name in result[0][1]}

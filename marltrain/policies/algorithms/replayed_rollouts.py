@@ -105,5 +105,5 @@ def truncated(log_prob: Array, log_ratio: Array, limit: Any) -> Array:
     log_prob: log mu, of the policy that acted.  log_ratio: log pi - log mu, of the present one.  [K, B] each.
     limit: [K, 1].
     """
-    made: Array = log_prob + np.maximum(log_ratio - np.log(limit), 0.0)
-    return made.astype(np.float32)
+    result: Array = log_prob + np.maximum(log_ratio - np.log(limit), 0.0)
+    return result.astype(np.float32)

@@ -58,7 +58,7 @@ class FunctionReward(RewardModel):
     def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
         """See `RewardModel`; raises AgentError if the function returns another shape, or no numbers."""
         batch = tensors.batch
-        made = np.zeros_like(batch.reward)
+        result = np.zeros_like(batch.reward)
         for k, valid in enumerate(batch.weight > 0):
             if not valid.any():
                 continue
@@ -70,8 +70,8 @@ class FunctionReward(RewardModel):
                     f"{algorithm.name}: reward_model must return one reward for each of the {valid.sum()} transitions, "
                     f"an array of shape ({valid.sum()},); it returned shape {given.shape}"
                 )
-            made[k][valid] = given
-        return made
+            result[k][valid] = given
+        return result
 
 
 def _numbers(who: str, given: Any) -> Array:
@@ -93,7 +93,7 @@ class UnknownReward(RewardModel):
         """Raise AgentError."""
         raise AgentError(
             f"the agent learned from the reward model {self.name!r}, which is not saved with it: to train it further, "
-            f"load it with supply={{{self.name!r}: the function or RewardModel}}"
+            f"load it with custom_objects={{{self.name!r}: the function or RewardModel}}"
         )
 
 

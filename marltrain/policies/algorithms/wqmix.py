@@ -50,9 +50,9 @@ class WQMIXAlgorithm(Mixing):
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the networks of an agent's values in Q_tot and in Q*; the latter is not recurrent."""
-        made, spec = super().networks()["q"], self.settings.network
-        central = replace(made, spec=spec.without_memory) if isinstance(spec, Recurrent) else made
-        return {"q": made, CENTRAL_Q: central}
+        result, spec = super().networks()["q"], self.settings.network
+        central = replace(result, spec=spec.without_memory) if isinstance(spec, Recurrent) else result
+        return {"q": result, CENTRAL_Q: central}
 
     def targets(self) -> tuple[str, ...]:
         """Return the network of values in Q*, and that in Q_tot if it chooses the next actions (not `double`)."""

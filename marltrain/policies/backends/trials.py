@@ -62,7 +62,7 @@ def _drawn_by(rng: np.random.Generator) -> Callable[[tuple[int, ...], Any], Arra
     def random(shape: tuple[int, ...], dtype: Any) -> Array:
         if dtype == np.uint8:
             return rng.integers(256, size=shape, dtype=np.uint8)
-        made: Array = rng.random(shape).astype(dtype)
-        return made
+        result: Array = rng.random(shape).astype(dtype)
+        return result
 
     return random

@@ -12,7 +12,7 @@ from numba import float32
 
 from marltrain.core.layout import Array, Obs
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, copy, flags, numbers, outcomes, record_at, wholes
+from marltrain.jit.views import address_of, bools, copy, f32, f64, i64, record_at
 from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.batch import Acted
@@ -56,7 +56,7 @@ def act(address: int, at: int) -> int:
     for k in range(u.agents):
         out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.activations)
         for row in range(u.rows):
-            outputs = numbers(out + 4 * row * u.choices, u.choices)
+            outputs = f32(out + 4 * row * u.choices, u.choices)
             if u.rule == GREEDY:
                 greedy(u, k, row, at, outputs)
             elif u.rule == SAMPLE:
@@ -87,11 +87,11 @@ def greedy(u: Any, k: int, row: int, at: int, values: Any) -> None:
     The random action is the legal action of the highest noise.
     """
     i = k * u.rows + row
-    if flags(u.explore, i + 1)[i]:
-        coin = numbers(u.coin + 4 * (k * u.coin_agent + at * u.coin_act + row * u.coin_row), 1)[0]
-        if coin < numbers(u.epsilon, u.agents)[k]:
-            values = numbers(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
-    wholes(u.action, i + 1)[i] = best(values, u.legal and u.legal + i * u.choices)
+    if bools(u.explore, i + 1)[i]:
+        coin = f32(u.coin + 4 * (k * u.coin_agent + at * u.coin_act + row * u.coin_row), 1)[0]
+        if coin < f32(u.epsilon, u.agents)[k]:
+            values = f32(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
+    i64(u.action, i + 1)[i] = best(values, u.legal and u.legal + i * u.choices)
 
 
 @compiled
@@ -99,38 +99,38 @@ def sample(u: Any, k: int, row: int, at: int, logits: Any) -> None:
     """Choose the most likely legal action; while exploring, a sample: the highest sum of logit and Gumbel noise."""
     i, legal = k * u.rows + row, u.legal and u.legal + (k * u.rows + row) * u.choices
     total = logsumexp(logits, legal)
-    if flags(u.explore, i + 1)[i]:
-        noise = numbers(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
+    if bools(u.explore, i + 1)[i]:
+        noise = f32(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
         action = best_sum(logits, noise, legal)
     else:
         action = best(logits, legal)
-    wholes(u.action, i + 1)[i] = action
-    numbers(u.log_prob, i + 1)[i] = logits[action] - total
+    i64(u.action, i + 1)[i] = action
+    f32(u.log_prob, i + 1)[i] = logits[action] - total
 
 
 @compiled
 def gaussian(u: Any, k: int, row: int, at: int, means: Any) -> None:
     """Choose the means; while exploring, a sample. Write it, its log-density, and the action in its units."""
     i = k * u.rows + row
-    log_std = numbers(u.weights + 4 * (k * u.size + u.size - u.choices), u.choices)
-    noise = numbers(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
-    raw, action = numbers(u.raw + 4 * i * u.choices, u.choices), numbers(u.action + 4 * i * u.choices, u.choices)
-    center, reach = outcomes(u.center, u.choices), outcomes(u.reach, u.choices)
-    low, high = numbers(u.low, u.choices), numbers(u.high, u.choices)
-    exploring, density = flags(u.explore, i + 1)[i], float32(0.0)
+    log_std = f32(u.weights + 4 * (k * u.size + u.size - u.choices), u.choices)
+    noise = f32(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
+    raw, action = f32(u.raw + 4 * i * u.choices, u.choices), f32(u.action + 4 * i * u.choices, u.choices)
+    center, reach = f64(u.center, u.choices), f64(u.reach, u.choices)
+    low, high = f32(u.low, u.choices), f32(u.high, u.choices)
+    exploring, density = bools(u.explore, i + 1)[i], float32(0.0)
     for j in range(u.choices):
         raw[j] = means[j] + math.exp(log_std[j]) * noise[j] if exploring else means[j]
         z = (raw[j] - means[j]) * math.exp(-log_std[j])
         density -= float32(0.5) * z * z + log_std[j] + HALF_LOG_TWO_PI
         scaled = float32(center[j] + reach[j] * raw[j])
         action[j] = low[j] if scaled < low[j] else high[j] if scaled > high[j] else scaled  # keeps NaN
-    numbers(u.log_prob, i + 1)[i] = density
+    f32(u.log_prob, i + 1)[i] = density
 
 
 @compiled
 def is_legal(legal: int, i: int) -> bool:
     """Return whether action i is legal by the mask at an address; without a mask (0) all actions are legal."""
-    return legal == 0 or flags(legal, i + 1)[i]
+    return legal == 0 or bools(legal, i + 1)[i]
 
 
 @compiled

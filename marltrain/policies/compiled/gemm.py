@@ -89,8 +89,8 @@ def _write(
     lowest = _spread(builder, vector, floor)
     for row in range(rows):
         for total, piece in zip(sums[row], pieces, strict=True):
-            made = builder.load(total)
-            raised = builder.select(builder.fcmp_ordered("<", made, lowest), lowest, made)
+            result = builder.load(total)
+            raised = builder.select(builder.fcmp_ordered("<", result, lowest), lowest, result)
             at = builder.add(builder.mul(_WHOLE(row), outputs), piece)
             builder.store(raised, _place(builder, vector, y, at), align=4)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import float32
 
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import entry, fma, numbers
+from marltrain.jit.views import entry, f32, fma
 from marltrain.policies.compiled.gemm import BROAD, tile
 
 TANH, RELU, NONE = range(3)
@@ -52,7 +52,7 @@ def layer(
         row_of_tiles(tall, below, x_row, x_step, inputs, weight, start, bias_row, outputs, y + 4 * row * outputs, floor)
         row += tall
     if activation == TANH:
-        values = numbers(y, rows * outputs)
+        values = f32(y, rows * outputs)
         for i in range(rows * outputs):
             values[i] = tanh(values[i])
     return 0

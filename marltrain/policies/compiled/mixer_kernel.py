@@ -8,7 +8,7 @@ import numpy as np
 from numba import float32
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import fma, numbers, record_at, wholes
+from marltrain.jit.views import f32, fma, i64, record_at
 from marltrain.policies.compiled.layers import tanh
 from marltrain.policies.compiled.network import NETWORK, backward, forward, outputs_at, transpose_weights
 
@@ -52,10 +52,10 @@ def mix(m: Any, outputs: int, values: int, made: int) -> None:
 
     outputs: those of the network, [B, choices].  The outputs of elu are left in `hidden`.
     """
-    units, rows, totals = m.units, m.rows, numbers(made, m.rows)
+    units, rows, totals = m.units, m.rows, f32(made, m.rows)
     own = m.players * units
     for row in range(rows):
-        out, hidden = numbers(outputs + 4 * row * m.choices, m.choices), numbers(m.hidden + 4 * row * units, units)
+        out, hidden = f32(outputs + 4 * row * m.choices, m.choices), f32(m.hidden + 4 * row * units, units)
         for u in range(units):
             hidden[u] = out[own + u]
         total = out[own + 2 * units]
@@ -80,10 +80,10 @@ def mix_backward(m: Any, values: int, slopes: int, made: int) -> None:
     """
     units, rows, outputs = m.units, m.rows, outputs_at(m, m.rows, m.activations)
     own = m.players * units
-    given = numbers(slopes, rows)
+    given = f32(slopes, rows)
     for row in range(rows):
         slope = given[row]
-        out, hidden = numbers(outputs + 4 * row * m.choices, m.choices), numbers(m.hidden + 4 * row * units, units)
+        out, hidden = f32(outputs + 4 * row * m.choices, m.choices), f32(m.hidden + 4 * row * units, units)
         for u in range(units):
             second, y = out[own + units + u], hidden[u]
             hidden[u] = slope * abs(second) * (y + float32(1.0) if y < 0 else float32(1.0))
@@ -98,22 +98,22 @@ def mix_backward(m: Any, values: int, slopes: int, made: int) -> None:
                 total = fma(abs(first[u]), hidden[u], total)
             for u in range(units):
                 first[u] = sign(first[u]) * (q * hidden[u])
-            numbers(made + 4 * place_of_value(m, i) * rows, rows)[row] = total
+            f32(made + 4 * place_of_value(m, i) * rows, rows)[row] = total
     transpose_weights(m, m.weights, m.transposed)
-    numbers(m.gradient, m.size)[:] = float32(0.0)
+    f32(m.gradient, m.size)[:] = float32(0.0)
     backward(m, m.state, rows, m.transposed, m.activations, m.gradient, m.zeros, m.scratch)
 
 
 @compiled
 def place_of_value(m: Any, player: int) -> int:
     """Return the place of a player among the values."""
-    return wholes(m.order, m.players)[player]
+    return i64(m.order, m.players)[player]
 
 
 @compiled
 def value_of(m: Any, values: int, player: int, row: int) -> Any:
     """Return the value of a player in a row of values [N, B]."""
-    return numbers(values + 4 * place_of_value(m, player) * m.rows, m.rows)[row]
+    return f32(values + 4 * place_of_value(m, player) * m.rows, m.rows)[row]
 
 
 @compiled

@@ -9,7 +9,7 @@ from numba import float32
 
 from marltrain.core.layout import VECTOR
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import call, numbers
+from marltrain.jit.views import call, f32
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer_entry
 from marltrain.policies.networks import MLP, Plan
@@ -156,7 +156,7 @@ def largest(rows: int, inputs: int, outputs: int) -> int:
 @compiled
 def transpose(source: int, rows: int, columns: int, made: int) -> None:
     """Write the transpose of a matrix [rows, columns] to `made`."""
-    read, written = numbers(source, rows * columns), numbers(made, rows * columns)
+    read, written = f32(source, rows * columns), f32(made, rows * columns)
     for i in range(rows):
         for j in range(columns):
             written[j * rows + i] = read[i * columns + j]
@@ -165,7 +165,7 @@ def transpose(source: int, rows: int, columns: int, made: int) -> None:
 @compiled
 def add_transpose(source: int, rows: int, columns: int, made: int) -> None:
     """Add the transpose of a matrix [rows, columns] to `made`."""
-    read, written = numbers(source, rows * columns), numbers(made, rows * columns)
+    read, written = f32(source, rows * columns), f32(made, rows * columns)
     for i in range(rows):
         for j in range(columns):
             written[j * rows + i] += read[i * columns + j]
@@ -174,9 +174,9 @@ def add_transpose(source: int, rows: int, columns: int, made: int) -> None:
 @compiled
 def add_rows(source: int, rows: int, columns: int, made: int) -> None:
     """Add the column sums of a matrix [rows, columns] to `made` [columns]."""
-    total = numbers(made, columns)
+    total = f32(made, columns)
     for i in range(rows):
-        row = numbers(source + 4 * i * columns, columns)
+        row = f32(source + 4 * i * columns, columns)
         for j in range(columns):
             total[j] += row[j]
 
@@ -187,7 +187,7 @@ def activation_backward(activation: int, y: int, upstream: int, size: int) -> No
 
     upstream: the gradients with respect to the outputs; the activation's derivative multiplies them.
     """
-    results, output_grads = numbers(y, size), numbers(upstream, size)
+    results, output_grads = f32(y, size), f32(upstream, size)
     if activation == RELU:
         for i in range(size):
             results[i] = output_grads[i] if results[i] > 0 else float32(0.0)

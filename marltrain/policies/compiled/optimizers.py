@@ -8,7 +8,7 @@ from typing import Any
 from numba import float32
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import fma, numbers, outcomes
+from marltrain.jit.views import f32, f64, fma
 
 ADAM, ADAMW, RMSPROP, SGD = range(4)
 RULES = {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}
@@ -25,13 +25,13 @@ def optimizer_step(n: Any, rule: int, agents: int, k: int, gradient: int, factor
       and size.
     fine: whether the loss and the gradient are finite; if not, only the step is counted: rate and gradient become 0.
     """
-    rate, count, place = numbers(n.rate, agents)[k], numbers(n.count, agents), 4 * k * n.size
+    rate, count, place = f32(n.rate, agents)[k], f32(n.count, agents), 4 * k * n.size
     if not fine:
         rate = factor = float32(0.0)
-        numbers(gradient, n.size)[:] = float32(0.0)
+        f32(gradient, n.size)[:] = float32(0.0)
     count[k] += float32(1.0)
-    weights, epsilon = n.weights + place, outcomes(n.epsilon, 1)[0]
-    decay, push = numbers(n.weight_decay, agents)[k], numbers(n.momentum, agents)[k]
+    weights, epsilon = n.weights + place, f64(n.epsilon, 1)[0]
+    decay, push = f32(n.weight_decay, agents)[k], f32(n.momentum, agents)[k]
     if decay != float32(0.0):
         if rule == ADAMW:
             shrink(weights, n.size, float32(1.0) - rate * decay)
@@ -51,7 +51,7 @@ def optimizer_step(n: Any, rule: int, agents: int, k: int, gradient: int, factor
 @compiled
 def shrink(weights: int, size: int, share: Any) -> None:
     """Multiply weights by `share`: decoupled weight decay (Loshchilov and Hutter 2019)."""
-    w = numbers(weights, size)
+    w = f32(weights, size)
     for i in range(size):
         w[i] *= share
 
@@ -59,7 +59,7 @@ def shrink(weights: int, size: int, share: Any) -> None:
 @compiled
 def add_penalty(gradient: int, weights: int, size: int, factor: Any, decay: Any) -> None:
     """Multiply a gradient by `factor` and add that of the L2 penalty decay / 2 * |weights|^2, in place."""
-    g, w = numbers(gradient, size), numbers(weights, size)
+    g, w = f32(gradient, size), f32(weights, size)
     for i in range(size):
         g[i] = fma(decay, w[i], g[i] * factor)
 
@@ -67,7 +67,7 @@ def add_penalty(gradient: int, weights: int, size: int, factor: Any, decay: Any)
 @compiled
 def norm(gradient: int, size: int, lanes: int) -> Any:
     """Return the Euclidean norm of a gradient; lanes: work array of LANES elements."""
-    g, sums = numbers(gradient, size), numbers(lanes, LANES)
+    g, sums = f32(gradient, size), f32(lanes, LANES)
     sums[:] = float32(0.0)
     whole = size - size % LANES
     for start in range(0, whole, LANES):
@@ -87,7 +87,7 @@ def products_of_part(part: int, gradient: int, size: int, products: Any, agents:
 
     products: [2 * K] float64, of agent k at k and K + k.
     """
-    some, whole = numbers(part, size), numbers(gradient, size)
+    some, whole = f32(part, size), f32(gradient, size)
     with_all = own = 0.0
     for i in range(size):
         with_all += float(some[i]) * float(whole[i])
@@ -100,7 +100,7 @@ def adam(
     weights: int, first: int, second: int, gradient: int, size: int, factor: Any, rate: Any, count: Any, epsilon: Any
 ) -> None:
     """Make step number `count` of Adam (Kingma and Ba 2015), betas 0.9 and 0.999, by a gradient times `factor`."""
-    w, m, v, g = numbers(weights, size), numbers(first, size), numbers(second, size), numbers(gradient, size)
+    w, m, v, g = f32(weights, size), f32(first, size), f32(second, size), f32(gradient, size)
     step = float32(rate / -math.expm1(count * math.log(0.9)))
     spread = float32(1.0 / -math.expm1(count * math.log(0.999)))
     small = float32(epsilon)
@@ -115,7 +115,7 @@ def adam(
 @compiled
 def rmsprop(weights: int, second: int, gradient: int, size: int, factor: Any, rate: Any, epsilon: Any) -> None:
     """Make a step of RMSprop (Tieleman and Hinton 2012), decay 0.99, by a gradient times `factor`."""
-    w, v, g = numbers(weights, size), numbers(second, size), numbers(gradient, size)
+    w, v, g = f32(weights, size), f32(second, size), f32(gradient, size)
     small = float32(epsilon)
     for i in range(size):
         slope = g[i] * factor
@@ -127,7 +127,7 @@ def rmsprop(weights: int, second: int, gradient: int, size: int, factor: Any, ra
 @compiled
 def sgd(weights: int, gradient: int, size: int, factor: Any, rate: Any) -> None:
     """Make a step of plain stochastic gradient descent by a gradient times `factor`."""
-    w, g = numbers(weights, size), numbers(gradient, size)
+    w, g = f32(weights, size), f32(gradient, size)
     for i in range(size):
         w[i] -= rate * (g[i] * factor)
 
@@ -137,7 +137,7 @@ def sgd_with_momentum(
     weights: int, first: int, gradient: int, size: int, factor: Any, rate: Any, momentum: Any
 ) -> None:
     """Make a step of stochastic gradient descent with momentum (Polyak 1964) by a gradient times `factor`."""
-    w, m, g = numbers(weights, size), numbers(first, size), numbers(gradient, size)
+    w, m, g = f32(weights, size), f32(first, size), f32(gradient, size)
     for i in range(size):
         m[i] = fma(momentum, m[i], g[i] * factor)
         w[i] -= rate * m[i]
@@ -146,7 +146,7 @@ def sgd_with_momentum(
 @compiled
 def follow(target: int, online: int, size: int, share: Any) -> None:
     """Move target weights by a share towards the online weights; a share of 1 copies them."""
-    moved, towards = numbers(target, size), numbers(online, size)
+    moved, towards = f32(target, size), f32(online, size)
     if share == float32(1.0):
         for i in range(size):
             moved[i] = towards[i]

@@ -13,7 +13,7 @@ import numpy as np
 from numba import float32
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import add_at, call, copy, flags, numbers, outcomes, record_at, value_at, wholes
+from marltrain.jit.views import add_at, bools, call, copy, f32, f64, i64, record_at, value_at
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
 from marltrain.policies.compiled.optimizers import norm, optimizer_step, products_of_part
 from marltrain.policies.normalization import SAME
@@ -86,24 +86,24 @@ def update(address: int, thread: int) -> int:
         ticket = add_at(u.tickets, 1)
         if ticket >= u.passes * u.agents * 2:
             return 0
-        made, part = ticket // (u.agents * 2), ticket % (u.agents * 2)
+        result, part = ticket // (u.agents * 2), ticket % (u.agents * 2)
         k, which = part // 2, part % 2
-        while value_at(u.moved + 8 * k) < made:
+        while value_at(u.moved + 8 * k) < result:
             if u.give_way:
                 call(u.give_way, ())
-        due = flags(u.due, u.passes * u.agents)[made * u.agents + k]
+        due = bools(u.due, u.passes * u.agents)[result * u.agents + k]
         if due:
-            gradient(u, work, made, k, which)
-        if add_at(u.done + 8 * k, 1) == 2 * made + 1:
+            gradient(u, work, result, k, which)
+        if add_at(u.done + 8 * k, 1) == 2 * result + 1:
             if due:
-                move(u, made, k, work.scratch)
+                move(u, result, k, work.scratch)
             add_at(u.moved + 8 * k, 1)
 
 
 @compiled
 def metrics_of(u: Any, made: int) -> Any:
     """Return the metrics of gradient step number `made`, [METRICS * K]."""
-    return numbers(u.metrics + 4 * made * METRICS * u.agents, METRICS * u.agents)
+    return f32(u.metrics + 4 * made * METRICS * u.agents, METRICS * u.agents)
 
 
 @compiled
@@ -111,11 +111,11 @@ def gradient(u: Any, work: Any, made: int, k: int, which: int) -> None:
     """Write the gradient of the loss with respect to the weights of one network of agent k, and the loss's metrics."""
     n = part_of(u, which)
     weights, grad = n.weights + 4 * k * n.size, n.gradient + 4 * k * n.size
-    numbers(grad, n.size)[:] = float32(0.0)
+    f32(grad, n.size)[:] = float32(0.0)
     transpose_weights(n, weights, work.transposed)
-    first, last = wholes(u.start, u.passes)[made], wholes(u.stop, u.passes)[made]
-    place = (wholes(u.epoch, u.passes)[made] * u.agents + k) * u.columns + first
-    index, share = wholes(u.index + 8 * place, last - first), numbers(u.share + 4 * place, last - first)
+    first, last = i64(u.start, u.passes)[made], i64(u.stop, u.passes)[made]
+    place = (i64(u.epoch, u.passes)[made] * u.agents + k) * u.columns + first
+    index, share = i64(u.index + 8 * place, last - first), f32(u.share + 4 * place, last - first)
     center, scale = (0.0, 1.0) if which else advantages(u, k, index, share)
     sums = (0.0, 0.0, 0.0, 0.0)
     step = 2 if n.part else 1
@@ -149,11 +149,11 @@ def gradient(u: Any, work: Any, made: int, k: int, which: int) -> None:
 def gather(n: Any, first: int, index: Any, x: int) -> None:
     """Copy a network's inputs in the rows `index`, counted from row `first`, to x [rows, width]."""
     for i in range(len(index)):
-        row, written = first + index[i], numbers(x + 4 * i * n.width, n.width)
-        seen = numbers(n.obs + 4 * row * n.obs_width, n.obs_width)
+        row, written = first + index[i], f32(x + 4 * i * n.width, n.width)
+        seen = f32(n.obs + 4 * row * n.obs_width, n.obs_width)
         for j in range(n.obs_width):
             written[j] = seen[j]
-        known = numbers(n.state + 4 * row * n.state_width, n.state_width)
+        known = f32(n.state + 4 * row * n.state_width, n.state_width)
         for j in range(n.state_width):
             written[n.obs_width + j] = known[j]
 
@@ -166,7 +166,7 @@ def advantages(u: Any, k: int, index: Any, share: Any) -> Any:
     """
     if not u.normalize:
         return 0.0, 1.0
-    given = numbers(u.advantage + 4 * k * u.of, u.of)
+    given = f32(u.advantage + 4 * k * u.of, u.of)
     mean = rest = spread = 0.0
     for i in range(len(index)):
         mean += share[i] * given[index[i]]
@@ -188,11 +188,11 @@ def policy_gradient(
     sums: of the actor's loss, the entropy, the estimated KL and the share of clipped ratios, weighted by row.
     """
     first = k * u.of
-    clip, coef = numbers(u.clip, u.agents)[k], numbers(u.entropy_coef, u.agents)[k]
-    action, before = wholes(u.action + 8 * first, u.of), numbers(u.log_prob + 4 * first, u.of)
-    given = numbers(u.advantage + 4 * first, u.of)
+    clip, coef = f32(u.clip, u.agents)[k], f32(u.entropy_coef, u.agents)[k]
+    action, before = i64(u.action + 8 * first, u.of), f32(u.log_prob + 4 * first, u.of)
+    given = f32(u.advantage + 4 * first, u.of)
     for i in range(len(index)):
-        row, logits = index[i], numbers(out + 4 * i * choices, choices)
+        row, logits = index[i], f32(out + 4 * i * choices, choices)
         legal = u.legal and u.legal + (first + row) * choices
         entropy = log_softmax(logits, legal)
         taken, advantage = action[row], weighed(u, first + row, (given[row] - center) * scale)
@@ -216,15 +216,15 @@ def gaussian_gradient(
     The gradient with respect to the log standard deviations at `log_stds` is added to `grads`.
     """
     first = k * u.of
-    clip, coef = numbers(u.clip, u.agents)[k], numbers(u.entropy_coef, u.agents)[k]
-    before, given = numbers(u.log_prob + 4 * first, u.of), numbers(u.advantage + 4 * first, u.of)
-    log_std, log_std_grads = numbers(log_stds, choices), numbers(grads, choices)
+    clip, coef = f32(u.clip, u.agents)[k], f32(u.entropy_coef, u.agents)[k]
+    before, given = f32(u.log_prob + 4 * first, u.of), f32(u.advantage + 4 * first, u.of)
+    log_std, log_std_grads = f32(log_stds, choices), f32(grads, choices)
     entropy = float32(0.0)
     for j in range(choices):
         entropy += log_std[j] + float32(0.5) + HALF_LOG_TWO_PI
     for i in range(len(index)):
-        row, means = index[i], numbers(out + 4 * i * choices, choices)
-        action = numbers(u.action + 4 * (first + row) * choices, choices)
+        row, means = index[i], f32(out + 4 * i * choices, choices)
+        action = f32(u.action + 4 * (first + row) * choices, choices)
         log_ratio, advantage = -before[row], weighed(u, first + row, (given[row] - center) * scale)
         for j in range(choices):
             z = (action[j] - means[j]) * math.exp(-log_std[j])
@@ -241,7 +241,7 @@ def gaussian_gradient(
 @compiled
 def weighed(u: Any, row: int, advantage: Any) -> Any:
     """Return the normalized advantage of a row [K * R], multiplied by its trace if there are traces."""
-    return float32(advantage) * numbers(u.trace + 4 * row, 1)[0] if u.trace else float32(advantage)
+    return float32(advantage) * f32(u.trace + 4 * row, 1)[0] if u.trace else float32(advantage)
 
 
 @compiled
@@ -265,7 +265,7 @@ def add_row(log_ratio: Any, advantage: Any, clip: Any, entropy: Any, share: Any,
 def log_softmax(logits: Any, legal: int) -> Any:
     """Overwrite logits with log-probabilities, illegal actions masked; return the entropy."""
     if legal:
-        allowed = flags(legal, len(logits))
+        allowed = bools(legal, len(logits))
         for j in range(len(logits)):
             if not allowed[j]:
                 logits[j] = ILLEGAL
@@ -286,7 +286,7 @@ def log_softmax(logits: Any, legal: int) -> Any:
 def zero_illegal(grads: Any, legal: int) -> None:
     """Set the gradients of illegal actions to 0: their logits were replaced by a constant."""
     if legal:
-        allowed = flags(legal, len(grads))
+        allowed = bools(legal, len(grads))
         for j in range(len(grads)):
             if not allowed[j]:
                 grads[j] = float32(0.0)
@@ -295,14 +295,14 @@ def zero_illegal(grads: Any, legal: int) -> None:
 @compiled
 def value_gradient(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) -> Any:
     """Overwrite values [B] with the gradient of the critic's part of the loss; return the sum of half its squares."""
-    values, targets = numbers(out, len(index)), numbers(u.target + 4 * k * u.of, u.of)
-    coef, loss = numbers(u.value_coef, u.agents)[k], sums[0]
+    values, targets = f32(out, len(index)), f32(u.target + 4 * k * u.of, u.of)
+    coef, loss = f32(u.value_coef, u.agents)[k], sums[0]
     for i in range(len(index)):
         row = index[i]
         error = values[i] - targets[row]
         slope = error
         if u.clipped:
-            old, clip = numbers(u.value + 4 * k * u.of, u.of)[row], numbers(u.value_clip, u.agents)[k]
+            old, clip = f32(u.value + 4 * k * u.of, u.of)[row], f32(u.value_clip, u.agents)[k]
             step = values[i] - old
             other = old + min(max(step, -clip), clip) - targets[row]
             if other * other > error * error:
@@ -319,7 +319,7 @@ def move(u: Any, made: int, k: int, scratch: int) -> None:
     If the loss or a gradient is not finite, the weights do not change; see `optimizer_step`.
     """
     each, metrics = u.agents, metrics_of(u, made)
-    coefs = numbers(u.value_coef, each)[k], numbers(u.entropy_coef, each)[k]
+    coefs = f32(u.value_coef, each)[k], f32(u.entropy_coef, each)[k]
     loss = metrics[ACTOR_LOSS * each + k] + coefs[0] * metrics[CRITIC_LOSS * each + k]
     loss -= coefs[1] * metrics[ENTROPY * each + k]
     metrics[LOSS * each + k] = loss
@@ -331,10 +331,10 @@ def move(u: Any, made: int, k: int, scratch: int) -> None:
     for which in range(2):
         n = part_of(u, which)
         if n.part:
-            place, products = 4 * k * n.size, outcomes(n.products + 16 * made * each, 2 * each)
+            place, products = 4 * k * n.size, f64(n.products + 16 * made * each, 2 * each)
             products_of_part(n.part + place, n.gradient + place, n.size, products, each, k)
     both = math.sqrt(lengths[0] * lengths[0] + lengths[1] * lengths[1])
-    factor = min(numbers(u.limit, each)[k] / (both + float32(1e-6)), float32(1.0))
+    factor = min(f32(u.limit, each)[k] / (both + float32(1e-6)), float32(1.0))
     fine = math.isfinite(loss + lengths[0] + lengths[1])
     for which in range(2):
         metrics[(NORM + 2 * which) * each + k] = lengths[which] if fine else float32(np.nan)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import float32, float64
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import flags, numbers, outcomes, record_at, wholes
+from marltrain.jit.views import bools, f32, f64, i64, record_at
 
 FAN = 16
 MOST_LEVELS = 8
@@ -54,13 +54,13 @@ def trees_at(address: int) -> Any:
 @compiled
 def set_leaf(t: Any, plane: int, leaf: int, priority: float, time: int) -> None:
     """Set the priority of a leaf, 0 for none; `add_up` must follow.  time: batch step of the row."""
-    agent = wholes(t.agent, t.planes)[plane]
+    agent = i64(t.agent, t.planes)[plane]
     place = plane * t.leaves + leaf
-    priorities, leaves = numbers(t.priority, place + 1), numbers(t.leaf, place + 1)
-    held = wholes(t.held, t.planes)
+    priorities, leaves = f32(t.priority, place + 1), f32(t.leaf, place + 1)
+    held = i64(t.held, t.planes)
     held[plane] += (priority > 0.0) - (priorities[place] > 0.0)
     priorities[place] = float32(priority)
-    leaves[place] = powered(priorities[place], outcomes(t.alpha, t.agents)[agent], age_factor(t, agent, time))
+    leaves[place] = powered(priorities[place], f64(t.alpha, t.agents)[agent], age_factor(t, agent, time))
 
 
 @compiled
@@ -72,10 +72,10 @@ def powered(priority: float, alpha: float, factor: float) -> Any:
 @compiled
 def age_factor(t: Any, k: int, time: int) -> float:
     """Return the factor of the leaves of a batch step: it doubles with each half-life of agent k; 1 without one."""
-    decay = outcomes(t.decay, t.agents)[k]
+    decay = f64(t.decay, t.agents)[k]
     if decay == 0.0:
         return 1.0
-    return 2.0 ** max((time - wholes(t.reference, t.agents)[k]) * decay, -OLDEST)
+    return 2.0 ** max((time - i64(t.reference, t.agents)[k]) * decay, -OLDEST)
 
 
 @compiled
@@ -88,7 +88,7 @@ def time_of(t: Any, leaf: int) -> int:
 def add_up(t: Any, plane: int, start: int, stop: int) -> None:
     """Compute the sums above the leaves from `start` to before `stop`."""
     low, high = start // FAN, (stop - 1) // FAN
-    sums, leaves = outcomes(t.sums + 8 * plane * t.nodes, t.nodes), numbers(t.leaf + 4 * plane * t.leaves, t.leaves)
+    sums, leaves = f64(t.sums + 8 * plane * t.nodes, t.nodes), f32(t.leaf + 4 * plane * t.leaves, t.leaves)
     for node in range(low, high + 1):
         at = node * FAN
         a, b, c, d = float64(leaves[at]), float64(leaves[at + 1]), float64(leaves[at + 2]), float64(leaves[at + 3])
@@ -99,7 +99,7 @@ def add_up(t: Any, plane: int, start: int, stop: int) -> None:
         low, high = low // FAN, high // FAN
         for node in range(low, high + 1):
             sums[t.start[level] + node] = sum_of(sums, t.start[level - 1] + node * FAN)
-    outcomes(t.total, t.planes)[plane] = sum_of(sums, t.start[t.levels - 1])
+    f64(t.total, t.planes)[plane] = sum_of(sums, t.start[t.levels - 1])
 
 
 @compiled
@@ -114,7 +114,7 @@ def sum_of(sums: Any, at: int) -> float:
 @compiled
 def found(t: Any, plane: int, point: float) -> int:
     """Return the leaf whose interval holds a point of [0, total of the plane); intervals lie in the order of leaves."""
-    sums, leaves = outcomes(t.sums + 8 * plane * t.nodes, t.nodes), numbers(t.leaf + 4 * plane * t.leaves, t.leaves)
+    sums, leaves = f64(t.sums + 8 * plane * t.nodes, t.nodes), f32(t.leaf + 4 * plane * t.leaves, t.leaves)
     node = 0
     for level in range(t.levels - 1, -1, -1):
         at, last = t.start[level] + node * FAN, 0
@@ -147,17 +147,17 @@ def follow_ring(t: Any, now: int) -> None:
     initial one.
     """
     earliest = max(now - t.capacity + 1, 0)
-    begun, waiting = max(t.synced + 1, earliest), wholes(t.waiting, t.players * t.envs)
+    begun, waiting = max(t.synced + 1, earliest), i64(t.waiting, t.players * t.envs)
     trim(t, now, earliest)
     for plane in range(t.planes):
-        first = wholes(t.first, t.agents)[wholes(t.agent, t.planes)[plane]]
+        first = i64(t.first, t.agents)[i64(t.agent, t.planes)[plane]]
         for time in range(begun, now + 1):
             clear(t, plane, time)
         for time in range(max(t.synced, earliest, first), now):
             start = time % t.capacity * t.envs
             admit(t, plane, time, 0, t.envs)
             add_up(t, plane, start, start + t.envs)
-        player = wholes(t.player, t.planes)[plane]
+        player = i64(t.player, t.planes)[plane]
         for env in range(t.envs):
             time = waiting[player * t.envs + env]
             if time >= 0 and time >= max(earliest, first):
@@ -171,7 +171,7 @@ def follow_ring(t: Any, now: int) -> None:
 @compiled
 def trim(t: Any, now: int, earliest: int) -> None:
     """Remove the priorities of the rows that leave each agent's window or are dropped by `clear`."""
-    firsts, windows = wholes(t.first, t.agents), wholes(t.window, t.agents)
+    firsts, windows = i64(t.first, t.agents), i64(t.window, t.agents)
     for k in range(t.agents):
         first = max(firsts[k], now - windows[k])
         if t.clear > 0:
@@ -182,7 +182,7 @@ def trim(t: Any, now: int, earliest: int) -> None:
 @compiled
 def drop_before(t: Any, k: int, first: int, earliest: int) -> None:
     """Remove the priorities of agent k's rows before batch step `first`; those before `earliest` are overwritten."""
-    firsts, starts = wholes(t.first, t.agents), wholes(t.planes_from, t.agents + 1)
+    firsts, starts = i64(t.first, t.agents), i64(t.planes_from, t.agents + 1)
     for time in range(max(firsts[k], earliest), min(first, t.synced + 1)):
         for plane in range(starts[k], starts[k + 1]):
             clear(t, plane, time)
@@ -197,12 +197,12 @@ def keep_effective(t: Any, k: int, share: float, start: int, stop: int, kept: in
     stay in any case, and so do those that are newer than all rows with a priority. Nothing is dropped if the share is
     reached with all rows since batch step `start`.
     """
-    starts, first = wholes(t.planes_from, t.agents + 1), start
+    starts, first = i64(t.planes_from, t.agents + 1), start
     total, squares, held = float64(0.0), float64(0.0), 0
     for time in range(stop - 1, start - 1, -1):
         begin, newer = time % t.capacity * t.envs, held
         for plane in range(starts[k], starts[k + 1]):
-            leaves = numbers(t.leaf + 4 * plane * t.leaves, t.leaves)
+            leaves = f32(t.leaf + 4 * plane * t.leaves, t.leaves)
             for leaf in range(begin, begin + t.envs):
                 value = float64(leaves[leaf])
                 total, squares, held = total + value, squares + value * value, held + (value > 0.0)
@@ -211,14 +211,14 @@ def keep_effective(t: Any, k: int, share: float, start: int, stop: int, kept: in
         if held and total * total >= share * held * squares:
             first = time
     if first > start:
-        drop_before(t, k, max(min(first, kept), wholes(t.first, t.agents)[k]), max(t.synced - t.capacity + 1, 0))
+        drop_before(t, k, max(min(first, kept), i64(t.first, t.agents)[k]), max(t.synced - t.capacity + 1, 0))
 
 
 @compiled
 def clear(t: Any, plane: int, time: int) -> None:
     """Remove the priorities of the slot of a batch step."""
     start = time % t.capacity * t.envs
-    leaves = numbers(t.leaf + 4 * plane * t.leaves, t.leaves)
+    leaves = f32(t.leaf + 4 * plane * t.leaves, t.leaves)
     some = False
     for leaf in range(start, start + t.envs):
         if leaves[leaf] > 0.0:
@@ -231,15 +231,15 @@ def clear(t: Any, plane: int, time: int) -> None:
 @compiled
 def admit(t: Any, plane: int, time: int, start: int, stop: int) -> None:
     """Give the initial priority to the rows of a batch step that may be drawn, in a range of environments."""
-    player, agent = wholes(t.player, t.planes)[plane], wholes(t.agent, t.planes)[plane]
+    player, agent = i64(t.player, t.planes)[plane], i64(t.agent, t.planes)[plane]
     row = player * t.capacity + time % t.capacity
-    if t.by_errors or not flags(t.learnable, row + 1)[row]:
+    if t.by_errors or not bools(t.learnable, row + 1)[row]:
         return
-    following, initial = wholes(t.next + 8 * row * t.envs, t.envs), outcomes(t.initial, t.agents)[agent]
+    following, initial = i64(t.next + 8 * row * t.envs, t.envs), f64(t.initial, t.agents)[agent]
     if np.isnan(initial):
-        initial = outcomes(t.largest, t.agents)[agent]
+        initial = f64(t.largest, t.agents)[agent]
     for env in range(start, stop):
-        if following[env] == -1 or (t.complete and not flags(t.complete + row * t.envs, t.envs)[env]):
+        if following[env] == -1 or (t.complete and not bools(t.complete + row * t.envs, t.envs)[env]):
             continue
         set_leaf(t, plane, time % t.capacity * t.envs + env, initial, time)
 
@@ -248,15 +248,15 @@ def admit(t: Any, plane: int, time: int, start: int, stop: int) -> None:
 def rebuild(t: Any) -> None:
     """Compute all leaves, counts and sums from the priorities."""
     for plane in range(t.planes):
-        priorities = numbers(t.priority + 4 * plane * t.leaves, t.leaves)
-        leaves = numbers(t.leaf + 4 * plane * t.leaves, t.leaves)
-        agent, held = wholes(t.agent, t.planes)[plane], 0
-        alpha = outcomes(t.alpha, t.agents)[agent]
+        priorities = f32(t.priority + 4 * plane * t.leaves, t.leaves)
+        leaves = f32(t.leaf + 4 * plane * t.leaves, t.leaves)
+        agent, held = i64(t.agent, t.planes)[plane], 0
+        alpha = f64(t.alpha, t.agents)[agent]
         for leaf in range(t.leaves):
             held += priorities[leaf] > 0.0
             factor = age_factor(t, agent, time_of(t, leaf)) if priorities[leaf] > 0.0 else 1.0
             leaves[leaf] = powered(priorities[leaf], alpha, factor)
-        wholes(t.held, t.planes)[plane] = held
+        i64(t.held, t.planes)[plane] = held
         add_up(t, plane, 0, t.leaves)
 
 
@@ -265,7 +265,7 @@ def withdraw(t: Any, row: int) -> None:
     """Remove the priority of a row, in all planes of its player; row: its number, see `draw_rows`."""
     env, at = row % t.envs, row // t.envs
     player, time = at % t.players, at // t.players
-    players, leaf = wholes(t.player, t.planes), time % t.capacity * t.envs + env
+    players, leaf = i64(t.player, t.planes), time % t.capacity * t.envs + env
     if time > t.synced - t.capacity:
         for plane in range(t.planes):
             if players[plane] == player:
@@ -280,13 +280,13 @@ def draw_rows(t: Any, k: int, random: Any, cells: Any, weights: Any, rows: Any) 
     random: [B] float64 in [0, 1).  Writes the cells, the weights (p_i / min_j p_j) ** (-alpha beta), and the rows'
     numbers (time * P + player) * E + environment, [B] each. Returns the effective share of the rows, see `Chosen`.
     """
-    count, starts = len(random), wholes(t.planes_from, t.agents + 1)
-    totals, players = outcomes(t.total, t.planes), wholes(t.player, t.planes)
+    count, starts = len(random), i64(t.planes_from, t.agents + 1)
+    totals, players = f64(t.total, t.planes), i64(t.player, t.planes)
     total, size, now, held, drawn = float64(0.0), t.capacity * t.envs, t.synced, 0, float64(0.0)
     for plane in range(starts[k], starts[k + 1]):
         total += totals[plane]
-        held += wholes(t.held, t.planes)[plane]
-    least, aging = np.inf, outcomes(t.decay, t.agents)[k] > 0.0
+        held += i64(t.held, t.planes)[plane]
+    least, aging = np.inf, f64(t.decay, t.agents)[k] > 0.0
     for i in range(count):
         point, plane = (i + random[i]) / count * total, starts[k]
         while plane < starts[k + 1] - 1 and (point >= totals[plane] or totals[plane] == 0.0):
@@ -295,7 +295,7 @@ def draw_rows(t: Any, k: int, random: Any, cells: Any, weights: Any, rows: Any) 
         while totals[plane] == 0.0:
             plane -= 1
         leaf, player = found(t, plane, point), players[plane]
-        share = float64(numbers(t.leaf + 4 * plane * t.leaves, t.leaves)[leaf])
+        share = float64(f32(t.leaf + 4 * plane * t.leaves, t.leaves)[leaf])
         slot, drawn = leaf // t.envs, drawn + share
         time = now - (now - slot) % t.capacity
         if aging:  # weights correct the priorities, not the age
@@ -303,7 +303,7 @@ def draw_rows(t: Any, k: int, random: Any, cells: Any, weights: Any, rows: Any) 
         least = min(least, share)
         cells[i], weights[i] = player * size + leaf, float32(share)
         rows[i] = (time * t.players + player) * t.envs + leaf % t.envs
-    beta = outcomes(t.beta, t.agents)[k]
+    beta = f64(t.beta, t.agents)[k]
     for i in range(count):
         weights[i] = float32((float64(weights[i]) / least) ** -beta)
     return min(1.0, total / held * count / drawn)
@@ -332,9 +332,9 @@ def set_priorities(t: Any, k: int, rows: Any, errors: Any, admits: bool) -> bool
     for error in errors:
         if not (error >= 0.0 and error < np.inf):
             return False
-    planes, epsilon = wholes(t.planes_from, t.agents + 1), outcomes(t.epsilon, t.agents)[k]
-    players, largest = wholes(t.player, t.planes), outcomes(t.largest, t.agents)
-    first = wholes(t.first, t.agents)[k]
+    planes, epsilon = i64(t.planes_from, t.agents + 1), f64(t.epsilon, t.agents)[k]
+    players, largest = i64(t.player, t.planes), f64(t.largest, t.agents)
+    first = i64(t.first, t.agents)[k]
     for i in range(len(rows)):
         if rows[i] < 0:
             continue
@@ -345,7 +345,7 @@ def set_priorities(t: Any, k: int, rows: Any, errors: Any, admits: bool) -> bool
         leaf, plane = time % t.capacity * t.envs + env, planes[k]
         while plane < planes[k + 1] - 1 and players[plane] != player:
             plane += 1
-        known = numbers(t.leaf + 4 * plane * t.leaves, t.leaves)[leaf] > 0.0
+        known = f32(t.leaf + 4 * plane * t.leaves, t.leaves)[leaf] > 0.0
         if not known and (not admits or time < first):
             continue
         priority = float64(float32(errors[i] + epsilon))

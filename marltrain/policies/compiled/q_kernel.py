@@ -9,7 +9,7 @@ import numpy as np
 from numba import float32
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import copy, flags, numbers, outcomes, record_at, wholes
+from marltrain.jit.views import bools, copy, f32, f64, i64, record_at
 from marltrain.policies.compiled.acting import best
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
 from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step, products_of_part
@@ -47,7 +47,7 @@ def step_at(address: int) -> Any:
 @compiled
 def step(p: Any) -> bool:
     """Make a gradient step for the agents that are due; return whether all losses and gradients are finite."""
-    due, metrics, fine = flags(p.due, p.agents), numbers(p.metrics, METRICS * p.agents), True
+    due, metrics, fine = bools(p.due, p.agents), f32(p.metrics, METRICS * p.agents), True
     for k in range(p.agents):
         if due[k]:
             write_targets(p, k)
@@ -64,8 +64,8 @@ def write_targets(p: Any, k: int) -> None:
     """Write the targets r + discount * Q_target(s', a') of an agent's rows; see `write_next_values`."""
     rows = p.rows
     write_next_values(p, k, p.targets)
-    targets = numbers(p.targets, rows)
-    reward, discount = numbers(p.reward + 4 * k * rows, rows), numbers(p.discount + 4 * k * rows, rows)
+    targets = f32(p.targets, rows)
+    reward, discount = f32(p.reward + 4 * k * rows, rows), f32(p.discount + 4 * k * rows, rows)
     for row in range(rows):
         targets[row] = reward[row] + discount[row] * targets[row]
 
@@ -79,10 +79,10 @@ def write_next_values(p: Any, k: int, made: int) -> None:
     x, rows = p.next_obs + 4 * k * p.rows * p.width, p.rows
     valued = forward(p, x, rows, p.target + 4 * k * p.size, p.next_activations)
     judged = forward(p, x, rows, p.weights + 4 * k * p.size, p.activations) if p.double else valued
-    values, following = numbers(valued, rows * p.choices), numbers(made, rows)
+    values, following = f32(valued, rows * p.choices), f32(made, rows)
     for row in range(rows):
         legal = p.next_legal and p.next_legal + (k * rows + row) * p.choices
-        action = best(numbers(judged + 4 * row * p.choices, p.choices), legal)
+        action = best(f32(judged + 4 * row * p.choices, p.choices), legal)
         following[row] = values[row * p.choices + action]
 
 
@@ -94,13 +94,13 @@ def loss_gradient(p: Any, k: int, metrics: Any) -> None:
     """
     metrics[LOSS * p.agents + k] = metrics[MEAN * p.agents + k] = float32(0.0)
     transpose_weights(p, p.weights + 4 * k * p.size, p.transposed)
-    numbers(p.gradient, p.size)[:] = float32(0.0)
+    f32(p.gradient, p.size)[:] = float32(0.0)
     half = (p.rows + 1) // 2 if p.part else p.rows
     add_loss_gradient(p, k, 0, half, metrics)
     if p.part:
         copy(p.gradient, p.part, 4 * p.size)
         add_loss_gradient(p, k, half, p.rows, metrics)
-        products_of_part(p.part, p.gradient, p.size, outcomes(p.products, 2 * p.agents), p.agents, k)
+        products_of_part(p.part, p.gradient, p.size, f64(p.products, 2 * p.agents), p.agents, k)
 
 
 @compiled
@@ -108,17 +108,17 @@ def add_loss_gradient(p: Any, k: int, start: int, stop: int, metrics: Any) -> No
     """Add the gradient of the Huber loss of the rows from `start` to `stop`, the loss and the mean value."""
     rows, place, weights = stop - start, k * p.rows + start, p.weights + 4 * k * p.size
     x = p.obs + 4 * place * p.width
-    values = numbers(forward(p, x, rows, weights, p.activations), rows * p.choices)
-    targets, share = numbers(p.targets + 4 * start, rows), numbers(p.share + 4 * place, rows)
-    action = wholes(p.action + 8 * place, rows)
+    values = f32(forward(p, x, rows, weights, p.activations), rows * p.choices)
+    targets, share = f32(p.targets + 4 * start, rows), f32(p.share + 4 * place, rows)
+    action = i64(p.action + 8 * place, rows)
     loss = mean = float32(0.0)
-    scale = numbers(p.scale, p.agents)[k] if p.scale else float32(1.0)
+    scale = f32(p.scale, p.agents)[k] if p.scale else float32(1.0)
     for row in range(rows):
         value = values[row * p.choices + action[row]]
         error = value - targets[row]
         size = abs(error)
         if p.errors:
-            numbers(p.errors + 4 * place, rows)[row] = size
+            f32(p.errors + 4 * place, rows)[row] = size
         near = float32(1.0) if size > float32(1.0) else size
         loss += share[row] * (near * (size - float32(0.5) * near))
         mean += share[row] * value
@@ -134,7 +134,7 @@ def add_loss_gradient(p: Any, k: int, start: int, stop: int, metrics: Any) -> No
 def move(p: Any, k: int, metrics: Any) -> bool:
     """Update the weights by the clipped gradient; return whether the loss and the gradient are finite."""
     length = norm(p.gradient, p.size, p.scratch)
-    limit = numbers(p.limit, p.agents)[k]
+    limit = f32(p.limit, p.agents)[k]
     factor = min(limit / (length + float32(1e-6)), float32(1.0))
     fine = math.isfinite(metrics[LOSS * p.agents + k] + length)
     metrics[NORM * p.agents + k] = length if fine else float32(np.nan)
@@ -147,6 +147,6 @@ def move(p: Any, k: int, metrics: Any) -> bool:
 def targets_follow(p: Any, shares: int) -> None:
     """Move each agent's target network towards its online network, by shares float32 [K] at an address."""
     for k in range(p.agents):
-        share = numbers(shares, p.agents)[k]
+        share = f32(shares, p.agents)[k]
         if share != float32(0.0):
             follow(p.target + 4 * k * p.size, p.weights + 4 * k * p.size, p.size, share)

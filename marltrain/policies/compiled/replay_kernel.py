@@ -13,7 +13,7 @@ from numba import float32
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, copy, flags, next_bits, next_double, numbers, outcomes, record_at, wholes
+from marltrain.jit.views import address_of, bools, copy, f32, f64, i64, next_bits, next_double, record_at
 from marltrain.policies.batch import Needs, Transitions
 from marltrain.policies.compiled.priority_kernel import PRIORITIES, draw_rows, trees_at
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
@@ -122,25 +122,27 @@ class CompiledReader(UniformReader):
         able = self._draws.are_compiled or trees
         if None in rngs or not able or np.count_nonzero(self.size()) < len(rngs):
             return super().sample(rngs, gamma, batch_size)
-        made, discounts = self._reading.new_transitions(len(rngs), batch_size), np.asarray(gamma, float)
-        self._reading.set_outputs(made, discounts)
+        result, discounts = self._reading.new_transitions(len(rngs), batch_size), np.asarray(gamma, float)
+        self._reading.set_outputs(result, discounts)
         self._draws.set_generators(rngs)
         if trees:
-            made.rows, made.effective = np.empty(made.cells.shape, np.int64), np.empty(len(rngs))
-            random = np.empty(made.cells.shape)
-            _prioritized()(self._reading.address, trees, random, made.cells, made.weight, made.rows, made.effective)
+            result.rows, result.effective = np.empty(result.cells.shape, np.int64), np.empty(len(rngs))
+            random = np.empty(result.cells.shape)
+            _prioritized()(
+                self._reading.address, trees, random, result.cells, result.weight, result.rows, result.effective
+            )
         else:
             self._draws.refresh()
             _sampling()(self._reading.address, self.ring.now)
-        return made
+        return result
 
     def transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """See UniformReader."""
-        made = self._reading.new_transitions(*cells.shape)
-        made.cells, made.weight = cells, weight
-        self._reading.set_outputs(made, gamma)
+        result = self._reading.new_transitions(*cells.shape)
+        result.cells, result.weight = cells, weight
+        self._reading.set_outputs(result, gamma)
         _program()(self._reading.address)
-        return made
+        return result
 
 
 class Draws:
@@ -210,11 +212,15 @@ def reader_of(
 def draw(r: Any, now: int) -> None:
     """Draw cells as `UniformChoice.draw` does; now: the batch step of the newest row."""
     filled = min(now + 1, r.capacity) * r.envs
-    firsts = wholes(r.first_seat, r.agents + 1)
-    generators, bits = wholes(r.generator, r.agents), wholes(r.draw, r.agents)
-    following, learnable, made = wholes(r.next, MOST_CELLS), flags(r.learnable, MOST_CELLS), wholes(r.cells, MOST_CELLS)
+    firsts = i64(r.first_seat, r.agents + 1)
+    generators, bits = i64(r.generator, r.agents), i64(r.draw, r.agents)
+    following, learnable, result = (
+        i64(r.next, MOST_CELLS),
+        bools(r.learnable, MOST_CELLS),
+        i64(r.cells, MOST_CELLS),
+    )
     for k in range(r.agents):
-        starts, mine = wholes(r.seats + 8 * firsts[k], firsts[k + 1] - firsts[k]), made[k * r.rows : (k + 1) * r.rows]
+        starts, mine = i64(r.seats + 8 * firsts[k], firsts[k + 1] - firsts[k]), result[k * r.rows : (k + 1) * r.rows]
         if generators[k] == 0:
             mine[:] = starts[0]
             continue
@@ -251,7 +257,7 @@ def drawable(r: Any, starts: Any) -> int:
     """Return the number of drawable rows of the players whose cells begin at `starts`."""
     player, found = r.capacity * r.envs, 0
     for start in starts:
-        found += wholes(r.drawable_count, start // player + 1)[start // player]
+        found += i64(r.drawable_count, start // player + 1)[start // player]
     return found
 
 
@@ -273,15 +279,15 @@ def below(bits: int, generator: int, limit: int) -> int:
 def read(r: Any) -> None:
     """Write the transitions at all cells of a READING."""
     size = r.agents * r.rows
-    cells, gamma = wholes(r.cells, size), outcomes(r.gamma, r.agents)
-    rewards, discounts = numbers(r.to_reward, size), numbers(r.to_discount, size)
+    cells, gamma = i64(r.cells, size), f64(r.gamma, r.agents)
+    rewards, discounts = f32(r.to_reward, size), f32(r.to_discount, size)
     for i in range(size):
         cell = cells[i]
-        rewards[i] = numbers(r.reward, cell + 1)[cell]
+        rewards[i] = f32(r.reward, cell + 1)[cell]
         copy(r.action + cell * r.action_size, r.to_action + i * r.action_size, r.action_size)
         copy(r.obs + cell * r.obs_size, r.to_obs + i * r.obs_size, r.obs_size)
-        followed = wholes(r.next, cell + 1)[cell]
-        ended = followed < -1 and flags(r.terminated, cell + 1)[cell]
+        followed = i64(r.next, cell + 1)[cell]
+        ended = followed < -1 and bools(r.terminated, cell + 1)[cell]
         discounts[i] = float32(0.0) if ended else float32(gamma[i // r.rows])
         if followed < -1:
             from_obs, from_legal, there = r.last_obs, r.last_legal, -2 - followed
@@ -322,7 +328,7 @@ def sample_prioritized(
     The arrays are those of `draw_rows` for K agents, [K, B]; `random` is a work array.  effective: [K].
     """
     r, t = reading_at(address), trees_at(trees)
-    generators, doubles = wholes(r.generator, r.agents), wholes(r.draw_double, r.agents)
+    generators, doubles = i64(r.generator, r.agents), i64(r.draw_double, r.agents)
     for k in range(r.agents):
         for i in range(r.rows):
             random[k, i] = next_double(doubles[k], generators[k])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import copy, next_double, numbers, outcomes, record_at, wholes
+from marltrain.jit.views import copy, f32, f64, i64, next_double, record_at
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.priority_kernel import (
     PRIORITIES,
@@ -62,29 +62,29 @@ def draw_prioritized(u: Any, r: Any, p: Any, now: int) -> None:
     """Draw cells as `PrioritizedChoice.draw` does, and write the shares and scales of the rows' weights."""
     t, rows = trees_at(u.trees), r.rows
     follow_ring(t, now)
-    generators, doubles = wholes(r.generator, r.agents), wholes(r.draw_double, r.agents)
-    cells, firsts = wholes(r.cells, r.agents * rows), wholes(r.first_seat, r.agents)
+    generators, doubles = i64(r.generator, r.agents), i64(r.draw_double, r.agents)
+    cells, firsts = i64(r.cells, r.agents * rows), i64(r.first_seat, r.agents)
     for k in range(r.agents):
         if generators[k] == 0:
-            cells[k * rows : (k + 1) * rows] = wholes(r.seats + 8 * firsts[k], 1)[0]
+            cells[k * rows : (k + 1) * rows] = i64(r.seats + 8 * firsts[k], 1)[0]
             continue
-        random = outcomes(u.random + 8 * k * rows, rows)
+        random = f64(u.random + 8 * k * rows, rows)
         for i in range(rows):
             random[i] = next_double(doubles[k], generators[k])
-        weights = numbers(u.importance + 4 * k * rows, rows)
-        draw_rows(t, k, random, cells[k * rows : (k + 1) * rows], weights, wholes(u.numbers + 8 * k * rows, rows))
+        weights = f32(u.importance + 4 * k * rows, rows)
+        draw_rows(t, k, random, cells[k * rows : (k + 1) * rows], weights, i64(u.numbers + 8 * k * rows, rows))
         if p.errors:
-            numbers(p.scale, r.agents)[k] = share_out(weights, numbers(p.share + 4 * k * rows, rows))
+            f32(p.scale, r.agents)[k] = share_out(weights, f32(p.share + 4 * k * rows, rows))
 
 
 @compiled
 def learn_priorities(u: Any, r: Any, p: Any) -> bool:
     """Set the priorities of the rows drawn last; return whether their errors are finite."""
-    fine, rows, generators = True, r.rows, wholes(r.generator, r.agents)
+    fine, rows, generators = True, r.rows, i64(r.generator, r.agents)
     for k in range(r.agents):
         if generators[k] != 0:
-            errors = numbers(p.errors + 4 * k * rows, rows)
-            drawn = wholes(u.numbers + 8 * k * rows, rows)
+            errors = f32(p.errors + 4 * k * rows, rows)
+            drawn = i64(u.numbers + 8 * k * rows, rows)
             fine = set_priorities(trees_at(u.trees), k, drawn, errors, False) and fine
     return fine
 

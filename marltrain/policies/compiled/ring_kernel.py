@@ -13,7 +13,7 @@ from numba import float32
 from marltrain.core.layout import Array
 from marltrain.core.spec import Step
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import address_of, copy, flags, numbers, record_at, wholes
+from marltrain.jit.views import address_of, bools, copy, f32, i64, record_at
 from marltrain.policies.memory.ring import Ring
 
 MOST_COLUMNS = 8
@@ -62,7 +62,7 @@ def rows_at(address: int) -> Any:
 
 
 @compiled
-def decided(r: Any, time: int) -> None:
+def record_actions(r: Any, time: int) -> None:
     """Write the decisions of batch step `time` to its row."""
     slot = time % r.capacity
     for column in range(r.chosen):
@@ -70,9 +70,9 @@ def decided(r: Any, time: int) -> None:
         for p in range(r.players):
             place = (p * r.capacity + slot) * size
             copy(r.chosen_from[column] + p * size, r.chosen_to[column] + place, size)
-    learning, learnable = flags(r.learning, r.players), flags(r.learnable, r.players * r.capacity)
+    learning, learnable = bools(r.learning, r.players), bools(r.learnable, r.players * r.capacity)
     for p in range(r.players):
-        flags(r.acted + (p * r.capacity + slot) * r.envs, r.envs)[:] = True
+        bools(r.acted + (p * r.capacity + slot) * r.envs, r.envs)[:] = True
         learnable[p * r.capacity + slot] = learning[p]
 
 
@@ -81,31 +81,31 @@ def is_free(r: Any, time: int) -> bool:
     """Return whether the row of batch step `time` overwrites no row, or a row in which no player's part ended."""
     if time >= r.capacity:
         for p in range(r.players):
-            for pointed in wholes(r.next + 8 * (p * r.capacity + time % r.capacity) * r.envs, r.envs):
+            for pointed in i64(r.next + 8 * (p * r.capacity + time % r.capacity) * r.envs, r.envs):
                 if pointed < 0:
                     return False
     return True
 
 
 @compiled
-def arrived(r: Any, time: int, rewards: int) -> None:
+def record_step(r: Any, time: int, rewards: int) -> None:
     """Complete the row before batch step `time` by rewards [P_all, E]; begin the row of `time` with observations."""
     slot, last = time % r.capacity, (time - 1) % r.capacity
-    learnable = flags(r.learnable, r.players * r.capacity)
-    drawable_count = wholes(r.drawable_count, r.players)
+    learnable = bools(r.learnable, r.players * r.capacity)
+    drawable_count = i64(r.drawable_count, r.players)
     for p in range(r.players):
         drawable_count[p] += r.envs * learnable[p * r.capacity + last]
         if time >= r.capacity:
             drawable_count[p] -= r.envs * learnable[p * r.capacity + slot]
         before, now = (p * r.capacity + last) * r.envs, (p * r.capacity + slot) * r.envs
-        reward = numbers(r.reward + 4 * before, r.envs)
-        new_reward = numbers(rewards + 4 * (r.first + p) * r.envs, r.envs)
+        reward = f32(r.reward + 4 * before, r.envs)
+        new_reward = f32(rewards + 4 * (r.first + p) * r.envs, r.envs)
         for e in range(r.envs):
             reward[e] = new_reward[e]
-        wholes(r.next + 8 * before, r.envs)[:] = time
-        numbers(r.reward + 4 * now, r.envs)[:] = float32(0.0)
-        flags(r.acted + now, r.envs)[:] = False
-        wholes(r.next + 8 * now, r.envs)[:] = -1
+        i64(r.next + 8 * before, r.envs)[:] = time
+        f32(r.reward + 4 * now, r.envs)[:] = float32(0.0)
+        bools(r.acted + now, r.envs)[:] = False
+        i64(r.next + 8 * now, r.envs)[:] = -1
     for column in range(r.shown):
         size = r.shown_size[column]
         for p in range(r.players):

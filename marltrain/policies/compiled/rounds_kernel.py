@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import copy, record_at, wholes
+from marltrain.jit.views import copy, i64, record_at
 from marltrain.policies.compiled.acting import act_at
 
 _ONE = (
@@ -36,7 +36,7 @@ def rounds_at(address: int) -> Any:
 @compiled
 def is_due(u: Any, steps: int) -> bool:
     """Return whether a round is due after `steps` batch steps of the call."""
-    return u.round < u.rounds and wholes(u.after, u.rounds)[u.round] == u.begun + steps
+    return u.round < u.rounds and i64(u.after, u.rounds)[u.round] == u.begun + steps
 
 
 @compiled
@@ -48,7 +48,7 @@ def begin_round(u: Any, p: Any) -> int:
     p.weight_decay, p.momentum = hyper + u.weight_decay_index * each, hyper + u.momentum_index * each
     if u.epsilon_index >= 0:
         copy(hyper + u.epsilon_index * each, act_at(u.act).epsilon, each)
-    due: int = wholes(u.updates, u.rounds)[u.round]
+    due: int = i64(u.updates, u.rounds)[u.round]
     u.round += 1
     return due
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from marltrain.core.spec import Step
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import address_of, copy, numbers, record_at, wholes
+from marltrain.jit.views import address_of, copy, f32, i64, record_at
 from marltrain.policies.memory.states import OWN, GlobalStates
 
 STATES = np.dtype(
@@ -54,7 +54,7 @@ def states_at(address: int) -> Any:
 @compiled
 def has_room(s: Any, time: int) -> bool:
     """Return whether the states of batch step `time` overwrite none with a final state."""
-    finals = wholes(s.final + 8 * (time % s.capacity) * s.envs, s.envs)
+    finals = i64(s.final + 8 * (time % s.capacity) * s.envs, s.envs)
     return bool(finals.max() == -1 and finals.min() == -1)
 
 
@@ -71,12 +71,12 @@ def state_arrived(s: Any, time: int) -> None:
 @compiled
 def join(s: Any, target: int) -> None:
     """Write the observations of all players, which have the turn, as `JoinedObservations` does."""
-    written, first = numbers(target, s.size // 4), 0
+    written, first = f32(target, s.size // 4), 0
     width = s.size // (4 * s.envs)
-    blocks = wholes(s.blocks, 3 * s.groups)
+    blocks = i64(s.blocks, 3 * s.groups)
     for g in range(s.groups):
         players, values = blocks[3 * g + 1], blocks[3 * g + 2]
-        obs = numbers(blocks[3 * g], players * s.envs * values)
+        obs = f32(blocks[3 * g], players * s.envs * values)
         for p in range(players):
             for e in range(s.envs):
                 read, start = (p * s.envs + e) * values, e * width + first

@@ -9,7 +9,7 @@ import numpy as np
 from numba import float32
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import flags, numbers, record_at, wholes
+from marltrain.jit.views import bools, f32, i64, record_at
 from marltrain.policies.compiled.mixer_kernel import mix_backward, mix_next, mix_taken, mixer_at
 from marltrain.policies.compiled.network import backward, forward, outputs_at, transpose_weights
 from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step
@@ -58,7 +58,7 @@ def team_step(t: Any) -> bool:
 @compiled
 def write_team_targets(t: Any) -> None:
     """Write the targets r + discount * Q_tot_target(s', a'), where a'_i is best by agent i alone."""
-    following, present = numbers(t.values, t.players * t.batch), flags(t.next_present, t.players * t.batch)
+    following, present = f32(t.values, t.players * t.batch), bools(t.next_present, t.players * t.batch)
     for k in range(t.agents):
         write_next_values(t, k, t.values + 4 * k * t.rows)
     for i in range(t.players * t.batch):
@@ -68,7 +68,7 @@ def write_team_targets(t: Any) -> None:
         mix_next(mixer_at(t.mixer), t.values, t.targets)
     else:
         add_values(t, t.targets)
-    targets, reward, discount = numbers(t.targets, t.batch), numbers(t.reward, t.batch), numbers(t.discount, t.batch)
+    targets, reward, discount = f32(t.targets, t.batch), f32(t.reward, t.batch), f32(t.discount, t.batch)
     for b in range(t.batch):
         targets[b] = reward[b] + discount[b] * targets[b]
 
@@ -79,9 +79,9 @@ def write_values(t: Any) -> None:
     for k in range(t.agents):
         place = k * t.rows
         x, activations = t.obs + 4 * place * t.width, t.activations + 4 * k * t.stored
-        q = numbers(forward(t, x, t.rows, t.weights + 4 * k * t.size, activations), t.rows * t.choices)
-        action, present = wholes(t.action + 8 * place, t.rows), flags(t.present + place, t.rows)
-        values = numbers(t.values + 4 * place, t.rows)
+        q = f32(forward(t, x, t.rows, t.weights + 4 * k * t.size, activations), t.rows * t.choices)
+        action, present = i64(t.action + 8 * place, t.rows), bools(t.present + place, t.rows)
+        values = f32(t.values + 4 * place, t.rows)
         for row in range(t.rows):
             values[row] = q[row * t.choices + action[row]] if present[row] else float32(0.0)
 
@@ -89,7 +89,7 @@ def write_values(t: Any) -> None:
 @compiled
 def add_values(t: Any, made: int) -> None:
     """Write the sums of the players' values to `made` [B]."""
-    totals, values = numbers(made, t.batch), numbers(t.values, t.players * t.batch)
+    totals, values = f32(made, t.batch), f32(t.values, t.players * t.batch)
     totals[:] = float32(0.0)
     for i in range(t.players):
         for b in range(t.batch):
@@ -99,14 +99,14 @@ def add_values(t: Any, made: int) -> None:
 @compiled
 def write_errors(t: Any) -> Any:
     """Write the metrics of the loss and replace Q_tot by the loss's gradient with respect to it; return the loss."""
-    totals, targets, share = numbers(t.totals, t.batch), numbers(t.targets, t.batch), numbers(t.share, t.batch)
+    totals, targets, share = f32(t.totals, t.batch), f32(t.targets, t.batch), f32(t.share, t.batch)
     loss = mean = float32(0.0)
     for b in range(t.batch):
         error = totals[b] - targets[b]
         loss += share[b] * (error * error)
         mean += share[b] * totals[b]
         totals[b] = float32(2.0) * share[b] * error
-    metrics = numbers(t.metrics, t.measured * t.agents)
+    metrics = f32(t.metrics, t.measured * t.agents)
     for k in range(t.agents):
         metrics[LOSS * t.agents + k], metrics[MEAN * t.agents + k] = loss, mean
     return loss
@@ -115,13 +115,13 @@ def write_errors(t: Any) -> Any:
 @compiled
 def add_gradients(t: Any) -> None:
     """Write the gradients of the agents that are due, and that of the mixer."""
-    slopes, totals = numbers(t.slopes, t.players * t.batch), numbers(t.totals, t.batch)
+    slopes, totals = f32(t.slopes, t.players * t.batch), f32(t.totals, t.batch)
     if t.mixer:
         mix_backward(mixer_at(t.mixer), t.values, t.totals, t.slopes)
     else:
         for i in range(t.players):
             slopes[i * t.batch : (i + 1) * t.batch] = totals
-    due = flags(t.due, t.agents)
+    due = bools(t.due, t.agents)
     for k in range(t.agents):
         if due[k]:
             add_agent_gradient(t, k)
@@ -132,27 +132,27 @@ def add_agent_gradient(t: Any, k: int) -> None:
     """Write the gradient of the loss with respect to agent k's weights."""
     place, weights, activations = k * t.rows, t.weights + 4 * k * t.size, t.activations + 4 * k * t.stored
     x, gradient = t.obs + 4 * place * t.width, t.gradient + 4 * k * t.size
-    output_grads = numbers(outputs_at(t, t.rows, activations), t.rows * t.choices)
-    action, present = wholes(t.action + 8 * place, t.rows), flags(t.present + place, t.rows)
-    slopes = numbers(t.slopes + 4 * place, t.rows)
+    output_grads = f32(outputs_at(t, t.rows, activations), t.rows * t.choices)
+    action, present = i64(t.action + 8 * place, t.rows), bools(t.present + place, t.rows)
+    slopes = f32(t.slopes + 4 * place, t.rows)
     output_grads[:] = float32(0.0)
     for row in range(t.rows):
         if present[row]:
             output_grads[row * t.choices + action[row]] = slopes[row]
     if t.learned:
-        learned = flags(t.learned + place, t.rows)
+        learned = bools(t.learned + place, t.rows)
         for row in range(t.rows):
             if not learned[row]:
                 output_grads[row * t.choices + action[row]] = float32(0.0)
     transpose_weights(t, weights, t.transposed)
-    numbers(gradient, t.size)[:] = float32(0.0)
+    f32(gradient, t.size)[:] = float32(0.0)
     backward(t, x, t.rows, t.transposed, activations, gradient, t.zeros, t.scratch)
 
 
 @compiled
 def move_team(t: Any, loss: Any) -> bool:
     """Update the weights by the gradients, which are clipped together; return whether the loss and they are finite."""
-    metrics, due = numbers(t.metrics, t.measured * t.agents), flags(t.due, t.agents)
+    metrics, due = f32(t.metrics, t.measured * t.agents), bools(t.due, t.agents)
     squares = float32(0.0)
     for k in range(t.agents):
         length = norm(t.gradient + 4 * k * t.size, t.size, t.scratch) if due[k] else float32(0.0)
@@ -164,7 +164,7 @@ def move_team(t: Any, loss: Any) -> bool:
         of_mixer = norm(m.gradient, m.size, m.scratch)
         squares += of_mixer * of_mixer
     length = math.sqrt(squares)
-    factor = min(numbers(t.limit, t.agents)[0] / (length + float32(1e-6)), float32(1.0))
+    factor = min(f32(t.limit, t.agents)[0] / (length + float32(1e-6)), float32(1.0))
     fine = math.isfinite(loss + length)
     for k in range(t.agents):
         write_norm(t, NORM, k, metrics[NORM * t.agents + k], factor, fine)
@@ -182,7 +182,7 @@ def move_team(t: Any, loss: Any) -> bool:
 @compiled
 def write_norm(t: Any, row: int, k: int, length: Any, factor: Any, fine: bool) -> None:
     """Write the norm of a gradient and that of the clipped one, which follows it, to the metrics of agent k."""
-    metrics = numbers(t.metrics, t.measured * t.agents)
+    metrics = f32(t.metrics, t.measured * t.agents)
     metrics[row * t.agents + k] = length if fine else float32(np.nan)
     metrics[(row + 1) * t.agents + k] = length * factor
 

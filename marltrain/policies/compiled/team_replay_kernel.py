@@ -8,7 +8,7 @@ import numpy as np
 from numba import float32
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import copy, flags, numbers, outcomes, record_at, wholes
+from marltrain.jit.views import bools, copy, f32, f64, i64, record_at
 from marltrain.policies.compiled.replay_kernel import MOST_CELLS, below, read
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.one_reward import SAME
@@ -43,10 +43,10 @@ def draw_steps(d: Any, r: Any, now: int) -> None:
     r: the READING.
     """
     oldest = max(d.oldest, now - r.capacity + 1)
-    places, counts, most = (now - oldest) * r.envs, wholes(d.drawable_count, MOST_CELLS), 0
-    for player in wholes(d.learner, d.learners):
+    places, counts, most = (now - oldest) * r.envs, i64(d.drawable_count, MOST_CELLS), 0
+    for player in i64(d.learner, d.learners):
         most = max(most, counts[player])
-    times, envs, found = wholes(d.time, d.batch), wholes(d.env, d.batch), 0
+    times, envs, found = i64(d.time, d.batch), i64(d.env, d.batch), 0
     if most < SCAN_BELOW * d.batch:
         listed, count = np.empty(places, np.int64), 0
         for place in range(places):
@@ -78,8 +78,8 @@ def is_drawable(d: Any, r: Any, oldest: int, place: int) -> bool:
     place: (batch step - oldest) * E + environment.
     """
     time, env = oldest + place // r.envs, place % r.envs
-    following, learnable = wholes(r.next, MOST_CELLS), flags(r.learnable, MOST_CELLS)
-    for player in wholes(d.learner, d.learners):
+    following, learnable = i64(r.next, MOST_CELLS), bools(r.learnable, MOST_CELLS)
+    for player in i64(d.learner, d.learners):
         slot = player * r.capacity + time % r.capacity
         if following[slot * r.envs + env] != -1 and learnable[slot]:
             return True
@@ -89,14 +89,14 @@ def is_drawable(d: Any, r: Any, oldest: int, place: int) -> bool:
 @compiled
 def read_steps(d: Any, r: Any) -> None:
     """Write the columns of the drawn batch steps, at which all players acted; see `TeamReading.is_complete`."""
-    times, envs, cells = wholes(d.time, d.batch), wholes(d.env, d.batch), wholes(r.cells, d.players * d.batch)
-    players = wholes(d.player, d.players)
+    times, envs, cells = i64(d.time, d.batch), i64(d.env, d.batch), i64(r.cells, d.players * d.batch)
+    players = i64(d.player, d.players)
     for i in range(d.players):
         for b in range(d.batch):
             slot = players[i] * r.capacity + times[b] % r.capacity
             cells[i * d.batch + b] = slot * r.envs + envs[b]
     read(r)
-    gammas = outcomes(r.gamma, r.agents)
+    gammas = f64(r.gamma, r.agents)
     d.differs = 0
     for k in range(r.agents):
         if gammas[k] != gammas[0]:
@@ -111,9 +111,9 @@ def read_steps(d: Any, r: Any) -> None:
 @compiled
 def read_team(d: Any, r: Any, b: int, gamma: Any) -> None:
     """Write reward, discount and the players with a next value of drawn batch step b."""
-    cells, rewards = wholes(r.cells, d.players * d.batch), numbers(r.to_reward, d.players * d.batch)
-    following, terminated = wholes(r.next, MOST_CELLS), flags(r.terminated, MOST_CELLS)
-    present = flags(d.next_present, d.players * d.batch)
+    cells, rewards = i64(r.cells, d.players * d.batch), f32(r.to_reward, d.players * d.batch)
+    following, terminated = i64(r.next, MOST_CELLS), bools(r.terminated, MOST_CELLS)
+    present = bools(d.next_present, d.players * d.batch)
     low, high, valued = float32(np.inf), float32(-np.inf), False
     for i in range(b, d.players * d.batch, d.batch):
         pointer = following[cells[i]]
@@ -123,16 +123,16 @@ def read_team(d: Any, r: Any, b: int, gamma: Any) -> None:
             low, high = min(low, rewards[i]), max(high, rewards[i])
     if high - low > float32(SAME) * max(float32(1.0), abs(high)):
         d.differs = 1
-    numbers(d.reward, d.batch)[b] = high
-    numbers(d.discount, d.batch)[b] = gamma if valued else float32(0.0)
+    f32(d.reward, d.batch)[b] = high
+    f32(d.discount, d.batch)[b] = gamma if valued else float32(0.0)
 
 
 @compiled
 def read_states(d: Any, r: Any, b: int) -> None:
     """Write the global states of drawn batch step b and after it, as `GlobalStates.at_times` returns them."""
-    time, env = wholes(d.time, d.batch)[b], wholes(d.env, d.batch)[b]
+    time, env = i64(d.time, d.batch)[b], i64(d.env, d.batch)[b]
     place, after = time % d.capacity * r.envs + env, (time + 1) % d.capacity * r.envs + env
     copy(d.values + place * d.size, d.state + b * d.size, d.size)
-    entry = wholes(d.final, d.capacity * r.envs)[after]
+    entry = i64(d.final, d.capacity * r.envs)[after]
     source = d.last + (-2 - entry) * d.size if entry < -1 else d.values + after * d.size
     copy(source, d.next_state + b * d.size, d.size)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import call, numbers, record_at
+from marltrain.jit.views import call, f32, record_at
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.mixer_kernel import MIXER
 from marltrain.policies.compiled.replay_kernel import READING, reading_at
@@ -42,7 +42,7 @@ def team_update(address: int, now: int) -> int:
             u.broken = 1
             return 0
         fine = call(u.make_step, (u.step,)) != 0
-        team_targets_follow(t, shares_of_update(u), numbers(u.of_team, u.made + 1)[u.made])
+        team_targets_follow(t, shares_of_update(u), f32(u.of_team, u.made + 1)[u.made])
         u.made += 1
         if not fine:
             u.broken = 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, numbers
+from marltrain.jit.views import address_of, f32
 from marltrain.policies.algorithms.base import CompiledForm, MixerForm
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
@@ -187,7 +187,7 @@ def step_once(address: int) -> int:
 def follow_once(address: int, shares: int) -> None:
     """Update the target networks of the TEAM_STEP at an address, by [K + 1] shares: of the agents and of the mixer."""
     t = team_step_at(address)
-    team_targets_follow(t, shares, numbers(shares, t.agents + 1)[t.agents])
+    team_targets_follow(t, shares, f32(shares, t.agents + 1)[t.agents])
 
 
 @functools.cache

@@ -34,8 +34,8 @@ def normals(rngs: Sequence[np.random.Generator], rows: int, width: int) -> Array
 def gumbel_of(uniform: Array) -> Array:
     """Convert uniform to Gumbel(0, 1) numbers of the same shape: argmax(logits + noise) is a sample of the softmax."""
     # 1 - U lies in (0, 1]; the floor keeps log(0) out after rounding to float32
-    made: Array = -np.log(-np.log(np.clip(uniform, 1e-12, 1.0 - 1e-7)))
-    return made
+    result: Array = -np.log(-np.log(np.clip(uniform, 1e-12, 1.0 - 1e-7)))
+    return result
 
 
 def normal_of(uniform: Array) -> Array:

@@ -115,7 +115,7 @@ class Actor:
         hyper: the agents' settings.  seeded: function that returns the seeding context of a custom model, or None.
         """
         self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
-        ahead = seeded is None and vouched(algorithm, "noise", "noise_by_rows")
+        ahead = seeded is None and declares(algorithm, "noise", "noise_by_rows")
         self.noise = Noise(algorithm.noise, ahead=ahead)
         self.carried, self.recurrent = dict(algorithm.carry()), carries_of(algorithm.networks())
         self.counts = np.zeros((len(hyper.schedules), algorithm.counted_actions), np.int64)
@@ -127,7 +127,7 @@ class Actor:
         """Set the networks and the running statistics used for acting."""
         self._observed = statistics.get(OBSERVATION)
         views = {name: view for name, net in nets.items() if (view := net.in_numpy()) is not None}
-        in_numpy = len(views) == len(nets) and vouched(self.algorithm, self._method, "acts_in_numpy")
+        in_numpy = len(views) == len(nets) and declares(self.algorithm, self._method, "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
         self._compiled = {}
 
@@ -250,7 +250,7 @@ class Actor:
         return Acted(algorithm.to_units(backend.numpy(action)), map_tree(backend.numpy, carry), kept)
 
 
-def vouched(algorithm: Algorithm, method: str, flag: str) -> bool:
+def declares(algorithm: Algorithm, method: str, flag: str) -> bool:
     """Return whether the class that defines `method` also sets `flag` to True.
 
     A subclass that overrides the method without the flag does not inherit the flag.

@@ -17,12 +17,11 @@ from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.algorithms.joint import JointAlgorithm, TeamNetworks
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, SequenceTransitions, Transitions
-from marltrain.policies.identity import players_of
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
-from marltrain.policies.learner.learner import PURPOSES, Learner, Pace
+from marltrain.policies.learner.learner import PURPOSES, Learner, UpdateSchedule
 from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
 from marltrain.policies.learner.memory_numbers import MemoryNumbers
@@ -35,6 +34,7 @@ from marltrain.policies.memory.goals import goal_parts
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.normalization import NORMALIZED, normalized_batch, observe
+from marltrain.policies.player_one_hot import players_of
 from marltrain.policies.recurrence import check_draws, check_recurrent, sequence_columns
 from marltrain.policies.tensor_batch import WholeBatch
 from marltrain.storage.checks import counted
@@ -67,9 +67,11 @@ class AlgorithmLearner(Learner):
         self.needs: Needs = replace(algorithm.needs(), identity=players_of(algorithm.layout))
         self._prioritized = algorithm.prioritized
         settings = algorithm.settings
-        own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(Pace) if hasattr(settings, f.name)}
+        own: dict[str, Any] = {
+            f.name: getattr(settings, f.name) for f in fields(UpdateSchedule) if hasattr(settings, f.name)
+        }
         usual = algorithm.update_freq, algorithm.batch_size
-        self.pace = Pace(**own, default_update_freq=usual[0], default_batch_size=usual[1])
+        self.update_schedule = UpdateSchedule(**own, default_update_freq=usual[0], default_batch_size=usual[1])
         self.gradient_steps = np.zeros(self.num_agents, np.int64)
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
@@ -108,7 +110,9 @@ class AlgorithmLearner(Learner):
         """
         self.copies.wait()
         if name in self.hyper.common:
-            self.pace = self.pace.with_common({name: self.hyper.checked(name, value)}, self.algorithm.name)
+            self.update_schedule = self.update_schedule.with_common(
+                {name: self.hyper.checked(name, value)}, self.algorithm.name
+            )
         self.hyper.set(row, name, value)
 
     def apply_schedules(self, env_steps: int) -> None:
@@ -187,7 +191,7 @@ class AlgorithmLearner(Learner):
             weighted = {**columns, **self._weighted(batch.weight)}
             self.passes.solve(weighted, learn, self.updates, metrics)
             if isinstance(batch, Rollout):
-                self.passes.over_rollout(batch, columns, learn, self.pace, batch_size, metrics)
+                self.passes.over_rollout(batch, columns, learn, self.update_schedule, batch_size, metrics)
             else:
                 self.passes.over_transitions(weighted, batch.weight, learn, share, metrics)
         if self._prioritized and isinstance(seen, Transitions):
@@ -300,7 +304,7 @@ class AlgorithmLearner(Learner):
         self.seeds[row] = state.count("seed", high=MOST_SEED)
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
         self.hyper.load(row, state)
-        self.pace = self.pace.with_common(self.hyper.common, self.algorithm.name)
+        self.update_schedule = self.update_schedule.with_common(self.hyper.common, self.algorithm.name)
         if self.memory is not None and self.memory.names and "memory" in state.info:
             self.memory.load(row, state.part("memory"))
         if self.actor.counts.size:

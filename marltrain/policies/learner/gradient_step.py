@@ -88,15 +88,15 @@ class GradientStep:
 
     def _gradients_of_parts(self, columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> tuple[Any, list[Any]]:
         """Return the metrics of `_losses` and of `measure_noise`, and the gradients of all rows."""
-        ops, made, weights = self.backend.ops, [], []
+        ops, result, weights = self.backend.ops, [], []
         for first in range(2):
             part = {name: map_tree(partial(_every_second, first), column) for name, column in columns.items()}
-            made.append(self.backend.gradients(self._losses, self.nets, self.phase.trains, part, hyper))
+            result.append(self.backend.gradients(self._losses, self.nets, self.phase.trains, part, hyper))
             weights.append(part["weight"])
         totals, squares = [ops.sum(w, -1) for w in weights], [ops.sum(ops.square(w), -1) for w in weights]
         noise = 1.0 / (squares[0] / (totals[0] + SMALL) ** 2 + squares[1] / (totals[1] + SMALL) ** 2 + SMALL)
         both = (totals[0] > 0.0) & (totals[1] > 0.0)
-        (measured, grads), (others, more) = made
+        (measured, grads), (others, more) = result
         errors = {name: ops.concat([measured.pop(name), others[name]], -1) for name in (ERRORS,) if name in measured}
         measured = {name: value + others[name] for name, value in measured.items()} | errors
         measured[GRADIENT_ROWS] = (totals[0] + totals[1]) ** 2 / (squares[0] + squares[1] + SMALL)

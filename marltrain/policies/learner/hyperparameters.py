@@ -68,9 +68,9 @@ class StackedHyperparameters:
             self.version += 1
             return
         if (value is None) != (getattr(settings, name) is None):
-            made = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
+            result = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
             raise ConfigError(
-                f"{self._who}: {name} cannot become {value!r}: the agent was made {made}. Make a new agent"
+                f"{self._who}: {name} cannot become {value!r}: the agent was made {result}. Make a new agent"
             )
         if isinstance(value, Schedule):
             self.schedules[row][name] = value
@@ -113,12 +113,12 @@ class StackedHyperparameters:
 
     def values_at(self, env_steps: Sequence[int]) -> Array:
         """Return all hyperparameters after each of the given env steps [R] of the run, [R, H, K] float64."""
-        made = np.repeat(np.stack(list(self.values.values()))[None], len(env_steps), 0)
+        result = np.repeat(np.stack(list(self.values.values()))[None], len(env_steps), 0)
         places = {name: i for i, name in enumerate(self.names)}
         for row, schedules in enumerate(self.schedules):
             for name, schedule in schedules.items():
-                made[:, places[name], row] = [schedule(steps) for steps in env_steps]
-        return made
+                result[:, places[name], row] = [schedule(steps) for steps in env_steps]
+        return result
 
     def tensors(self) -> dict[str, Any]:
         """Return each hyperparameter as a tensor [K, 1]."""

@@ -17,7 +17,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, hindr
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import MeanMetrics
 from marltrain.policies.learner.joint_step import OF_TEAM
-from marltrain.policies.learner.learner import Learner, Pace
+from marltrain.policies.learner.learner import Learner, UpdateSchedule
 from marltrain.policies.learner.make_joint_steps import make_joint_steps
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.memory.readers import Reader
@@ -99,9 +99,9 @@ class JointLearner(Learner):
             )
 
     @property
-    def pace(self) -> Pace:  # type: ignore[override]
+    def update_schedule(self) -> UpdateSchedule:  # type: ignore[override]
         """The update schedule of the first part."""
-        return self.parts[0].pace
+        return self.parts[0].update_schedule
 
     @property
     def gradient_steps(self) -> Array:  # type: ignore[override]

@@ -26,7 +26,7 @@ PURPOSES = ("act", "sample", "update")
 
 
 @dataclass(frozen=True)
-class Pace:
+class UpdateSchedule:
     """Update schedule of a learner; None means the trainer's value.
 
     update_freq: env steps between updates.
@@ -51,25 +51,25 @@ class Pace:
     least_rows: int = 1
     replay_ratio: int = 0
 
-    def with_common(self, common: Mapping[str, Any], who: str) -> Pace:
+    def with_common(self, common: Mapping[str, Any], who: str) -> UpdateSchedule:
         """Return the schedule with current values of the hyperparameters that all agents of a learner share.
 
         who: name of the algorithm.  Raises ConfigError for a batch size without effect or with too few rows.
         """
-        pace = replace(self, **{name: value for name, value in common.items() if name in vars(self)})
-        if pace.batch_size == self.batch_size:
-            return pace
+        schedule = replace(self, **{name: value for name, value in common.items() if name in vars(self)})
+        if schedule.batch_size == self.batch_size:
+            return schedule
         if self.minibatches is not None:
             raise ConfigError(
-                f"{who}: batch_size={pace.batch_size} has no effect with minibatches={self.minibatches}: make the "
+                f"{who}: batch_size={schedule.batch_size} has no effect with minibatches={self.minibatches}: make the "
                 "agent without minibatches"
             )
-        if pace.batch_size is not None and pace.batch_size < self.least_rows:
+        if schedule.batch_size is not None and schedule.batch_size < self.least_rows:
             raise ConfigError(
-                f"{who}: batch_size={pace.batch_size} is too small: the normalization of advantages takes "
+                f"{who}: batch_size={schedule.batch_size} is too small: the normalization of advantages takes "
                 f"{self.least_rows} rows"
             )
-        return pace
+        return schedule
 
 
 class Learner:
@@ -78,7 +78,7 @@ class Learner:
     num_agents: K.
     actor: computes the acts, if they can be compiled or computed ahead of time; else None.
     needs: the data required for learning, or None if the learner never learns.
-    pace: the update schedule.
+    update_schedule: when and how often it updates.
     when_not_finite: the sentence about the weights in the error for a loss that is not finite.
     gradient_steps: [K] int64, gradient passes so far.
     measured: further quantities that its updates may measure, or None if it measures none.
@@ -88,7 +88,7 @@ class Learner:
     num_agents: int = 1
     actor: Actor | None = None
     needs: Needs | None = None
-    pace: Pace = Pace()
+    update_schedule: UpdateSchedule = UpdateSchedule()
     when_not_finite: str = "Its weights may have been moved by it."
     measured: Measurements | None = None
     gradient_steps: Array

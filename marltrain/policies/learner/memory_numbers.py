@@ -23,8 +23,8 @@ class MemoryNumbers:
         self.replay, self._who = replay, who
         plain = replace(replay, window=None) if replay.window_function is not None else replay
         given = {"": plain, **{name: getattr(replay, name) for name in PARTS}}
-        made = {n: StackedHyperparameters(part, who, num_agents) for n, part in given.items() if part is not None}
-        self.parts = {name: part for name, part in made.items() if _has_numbers(part)}
+        result = {n: StackedHyperparameters(part, who, num_agents) for n, part in given.items() if part is not None}
+        self.parts = {name: part for name, part in result.items() if _has_numbers(part)}
         self._places = {number: part for part in self.parts.values() for number in part.names}
 
     @property

@@ -14,7 +14,7 @@ from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.batch import Rollout
 from marltrain.policies.learner.gradient_step import GradientSteps, MeanMetrics
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.minibatches import Minibatches
 from marltrain.policies.row_draws import Draw, drawn_rows
 
@@ -49,27 +49,33 @@ class Passes:
             self._run(self.steps, columns, learn, self.count, metrics)
         else:
             numbers = self.hyper.stacked()
-            for made in self.steps.whole(columns, weight, numbers, learn, self.count, share, self.draw):
-                metrics.add(*made)
+            for result in self.steps.whole(columns, weight, numbers, learn, self.count, share, self.draw):
+                metrics.add(*result)
         self.count += learn
 
     def over_rollout(
-        self, batch: Rollout, rows: Mapping[str, Any], learn: Array, pace: Pace, batch_size: int, metrics: MeanMetrics
+        self,
+        batch: Rollout,
+        rows: Mapping[str, Any],
+        learn: Array,
+        schedule: UpdateSchedule,
+        batch_size: int,
+        metrics: MeanMetrics,
     ) -> None:
         """Make epochs x minibatches gradient steps over a prepared rollout.
 
-        rows: the columns of the losses, without `weight`.  batch_size: used where the pace has none.
+        rows: the columns of the losses, without `weight`.  batch_size: used where the schedule has none.
         """
-        size = pace.batch_size or batch_size
+        size = schedule.batch_size or batch_size
         if self.steps.at_once:
             self._at_once(
-                Minibatches(batch.weight, pace.minibatches, size, width=int), rows, learn, pace.epochs, metrics
+                Minibatches(batch.weight, schedule.minibatches, size, width=int), rows, learn, schedule.epochs, metrics
             )
             return
         width = rounded_up if self.backend.jit_compile else int
-        cut = Minibatches(batch.weight, pace.minibatches, size, width=width, block=self.block)
+        cut = Minibatches(batch.weight, schedule.minibatches, size, width=width, block=self.block)
         ends = self.algorithm.ends_update
-        for columns, present in cut.epochs(pace.epochs, self.rngs, rows, self.backend):
+        for columns, present in cut.epochs(schedule.epochs, self.rngs, rows, self.backend):
             active = learn & present
             self._run(self.steps, columns, active, self.count, metrics)
             self.count += active

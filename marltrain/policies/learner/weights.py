@@ -71,13 +71,13 @@ class Weights:
         Also the other arrays of users' models, see `Network.kept`.
         """
         nets = self.nets if targets else self.online
-        made = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
+        result = {f"net/{name}": self.backend.numpy(net.flat) for name, net in nets.items()}
         for name, optimizer in self.optimizers.items():
             for slot, value in optimizer.state().items():
-                made[f"optimizer/{name}/{slot}"] = self.backend.numpy(value)
+                result[f"optimizer/{name}/{slot}"] = self.backend.numpy(value)
         for name, net in nets.items():
-            made.update({f"kept/{name}/{key}": array for key, array in net.kept().items()})
-        return made
+            result.update({f"kept/{name}/{key}": array for key, array in net.kept().items()})
+        return result
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Copy the arrays that `trained` of other weights returned."""

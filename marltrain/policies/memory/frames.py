@@ -66,10 +66,10 @@ class FrameRing(Ring):
         slot = self.now % self.capacity
         self.previous[:, slot, envs], self.complete[:, slot, envs] = -1, True
 
-    def arrived(self, step: Step, reward: Array, part_ended: Array | None) -> None:
+    def record_step(self, step: Step, reward: Array, part_ended: Array | None) -> None:
         """See `Ring`; links the new row to the players' previous decisions and compares the observations."""
         before = np.where(False if part_ended is None else part_ended[self.players], -1, self.open)
-        super().arrived(step, reward, part_ended)
+        super().record_step(step, reward, part_ended)
         slot, now = self.now % self.capacity, np.full_like(before, self.now)
         self.previous[:, slot] = before
         complete = np.ones(before.shape, bool)

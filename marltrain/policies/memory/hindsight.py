@@ -51,17 +51,17 @@ class HindsightReader(UniformReader):
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
         """See `UniformReader`; agent k then draws which transitions get another goal, and which one, from `rngs[k]`."""
-        made = super().sample(rngs, gamma, batch_size)
-        self._compare(made)
-        chosen, goals = np.zeros(made.cells.shape, bool), made.cells.copy()
+        result = super().sample(rngs, gamma, batch_size)
+        self._compare(result)
+        chosen, goals = np.zeros(result.cells.shape, bool), result.cells.copy()
         for k, rng in enumerate(rngs):
-            if rng is None or not made.weight[k].any():
+            if rng is None or not result.weight[k].any():
                 continue
             chosen[k] = rng.random(batch_size) < self._share(k)
-            goals[k] = self._goal_rows(k, rng, made.cells[k])
+            goals[k] = self._goal_rows(k, rng, result.cells[k])
         if chosen.any():
-            self._relabel(made, chosen, goals[chosen], np.asarray(gamma, float))
-        return made
+            self._relabel(result, chosen, goals[chosen], np.asarray(gamma, float))
+        return result
 
     def _compare(self, made: Transitions) -> None:
         """Warn once if the environment's compute_reward gives other rewards than its steps, for its own goals."""
@@ -134,19 +134,19 @@ class HindsightReader(UniformReader):
         count = len(achieved)
         given = [_in_space(part, flat) for part, flat in ((self._achieved, achieved), (self._desired, desired))]
         try:
-            made = np.asarray(self._reward(*given, {}))  # type: ignore[misc]
+            result = np.asarray(self._reward(*given, {}))  # type: ignore[misc]
         except Exception as error:
             raise AgentError(
                 f"Hindsight: reward_fn raised for arrays {given[0].shape} of achieved and desired goals: "
                 f"{error_text(error)}"
             ) from error
-        if made.shape != (count,) or made.dtype.kind not in "biuf" or not np.isfinite(made).all():
+        if result.shape != (count,) or result.dtype.kind not in "biuf" or not np.isfinite(result).all():
             raise AgentError(
                 f"Hindsight: reward_fn must return one finite reward for each of {count} rows, shape ({count},), for "
-                f"arrays {given[0].shape} of achieved and desired goals; it returned {made.dtype} of shape "
-                f"{made.shape}"
+                f"arrays {given[0].shape} of achieved and desired goals; it returned {result.dtype} of shape "
+                f"{result.shape}"
             )
-        return made.astype(np.float64)
+        return result.astype(np.float64)
 
 
 def _vector(obs: Obs) -> Array:

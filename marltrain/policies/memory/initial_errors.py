@@ -187,9 +187,9 @@ class InitialErrors:
             block = np.full((agents, BLOCK), cells[0])
             for k, part in enumerate(parts):
                 block[k, : len(part)] = cells[part]
-            made = self._rate(self._reader.transitions(block, np.ones(block.shape, np.float32), gammas))
+            result = self._rate(self._reader.transitions(block, np.ones(block.shape, np.float32), gammas))
             for k, part in enumerate(parts):
-                errors[part] = made[k, : len(part)]
+                errors[part] = result[k, : len(part)]
         return errors
 
     def _keys(self, agent: Array, numbers: Array) -> Array:

@@ -103,8 +103,8 @@ class ObservedMemory:
             self._actions[row, :n] = rows.action
             if (legal := step.legal[g]) is not None:
                 legal[row, :n] = rows.legal
-        self.streams.arrived(step)
-        self.streams.decided(g, self._actions, {})
+        self.streams.record_step(step)
+        self.streams.record_actions(g, self._actions, {})
         for array in (step.reward, step.terminated, step.truncated):
             array[...] = 0
         step.ended[...] = True

@@ -39,14 +39,14 @@ class OtherPlayers:
 
     def at(self, times: Array, envs: Array) -> Array:
         """Return the vectors [B, J] at batch steps `times` [B] of environments `envs` [B]."""
-        made = []
+        result = []
         for player in self._players:
             cells = player.cells(times, envs)
             acted, action = player.ring.read(player.ring.acted, cells), player.ring.read(player.ring.action, cells)
             action[~acted] = 0  # the agent may have returned any value there
             vectors = player.vectors(numpy_ops, action)
-            made.append(np.where(acted[..., None], vectors, np.float32(0)).astype(np.float32))
-        return np.concatenate(made, -1)
+            result.append(np.where(acted[..., None], vectors, np.float32(0)).astype(np.float32))
+        return np.concatenate(result, -1)
 
     def unknown_next(self, times: Array, envs: Array, going_on: Array) -> Array:
         """Return where the next actions of players are not in the memory, [B] bool.

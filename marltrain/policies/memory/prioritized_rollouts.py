@@ -57,12 +57,12 @@ class PrioritizedRolloutReader(RolloutReader):
             weights.append(weight)
         agent, fresh = np.concatenate(agents), np.arange(sum(map(len, found))) < len(cells)
         order = np.argsort(agent, kind="stable")
-        made = self._packed(agent[order], np.concatenate(found)[order], gamma)
-        valid = made.weight > 0
-        made.weight[valid] = np.concatenate(weights)[order]
-        made.fresh, made.rows = valid.copy(), np.full(valid.shape, -1)
-        made.fresh[valid], made.rows[valid] = fresh[order], self.choice.numbers_of(np.concatenate(found)[order])
-        return made
+        result = self._packed(agent[order], np.concatenate(found)[order], gamma)
+        valid = result.weight > 0
+        result.weight[valid] = np.concatenate(weights)[order]
+        result.fresh, result.rows = valid.copy(), np.full(valid.shape, -1)
+        result.fresh[valid], result.rows[valid] = fresh[order], self.choice.numbers_of(np.concatenate(found)[order])
+        return result
 
     def _sequences(self, k: int, rng: np.random.Generator, count: int) -> tuple[Array, Array]:
         """Return the cells and the weights of the rows of `count` sequences of agent k, one after another, each [n]."""
@@ -87,9 +87,9 @@ class PrioritizedRolloutReader(RolloutReader):
 
     def state(self) -> State:
         """Return which rows have been taken, and the priorities."""
-        made = super().state()
-        made.add("choice", self.choice.state())
-        return made
+        result = super().state()
+        result.add("choice", self.choice.state())
+        return result
 
     def restore(self, state: State) -> None:
         """See `Reader`; raises SaveError for priorities of rows that cannot be drawn."""

@@ -10,10 +10,10 @@ import numpy as np
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array, Obs
 from marltrain.policies.batch import Needs, Rollout, Transitions
-from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.choice import UniformChoice
 from marltrain.policies.memory.initial_errors import InitialErrors, Rate
 from marltrain.policies.memory.ring import Ring
+from marltrain.policies.player_one_hot import identified, numbers_of
 from marltrain.storage.checks import within
 from marltrain.storage.state import State
 
@@ -211,9 +211,11 @@ class UniformReader(Reader):
             cells[~have] = cells[have][0]
         weight = np.empty(cells.shape, np.float32)
         weight[...] = have[:, None]
-        made = self.transitions(cells, weight if importance is None else weight * importance, np.asarray(gamma, float))
-        made.rows, made.effective = chosen.rows, chosen.effective
-        return made
+        result = self.transitions(
+            cells, weight if importance is None else weight * importance, np.asarray(gamma, float)
+        )
+        result.rows, result.effective = chosen.rows, chosen.effective
+        return result
 
     def transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """Return the transitions that begin at cells [K, B]."""
@@ -276,11 +278,11 @@ class RolloutReader(Reader):
         Raises AgentError if there are no rows.
         """
         seat, found = self.claim()
-        made = self._packed(self._agent[seat], found, gamma)
+        result = self._packed(self._agent[seat], found, gamma)
         if self._own is not None:
-            made.own = np.zeros(made.weight.shape, bool)
-            made.own[made.weight > 0] = self._own[seat]
-        return made
+            result.own = np.zeros(result.weight.shape, bool)
+            result.own[result.weight > 0] = self._own[seat]
+        return result
 
     def _packed(self, agent: Array, found: Array, gamma: Array) -> Rollout:
         """Return the rows at cells `found` [n] as a rollout; agent: [n], ascending.  gamma: [K]."""

@@ -42,10 +42,10 @@ class Watcher(Protocol):
 class Ring(Rows):
     """The rows of one group in the order of batch steps; see `frames.FrameRing` for stacked images.
 
-    A row's reward is the sum of what `arrived` adds while the row is open. Its next observation is not copied: the
+    A row's reward is the sum of what `record_step` adds while the row is open. Its next observation is not copied: the
     pointer `next` names the row, or the entry of `ends`, that holds it, and `Rows.after` reads it there.
 
-    coming: time of the next decisions; equal to `now` until `decided` is called.
+    coming: time of the next decisions; equal to `now` until `record_actions` is called.
     open: [P, E] int64, time of each player's open row; -1 for none.
     turn: [P, E] bool, the players that must act in the newest row.
     learning: [P] bool, whether transitions may be drawn from the next decisions.
@@ -76,7 +76,7 @@ class Ring(Rows):
         low, high = group.players[0], group.players[-1] + 1
         self.players = slice(low, high) if high - low == group.size else np.array(group.players)
 
-    def arrived(self, step: Step, reward: Array, part_ended: Array | None) -> None:
+    def record_step(self, step: Step, reward: Array, part_ended: Array | None) -> None:
         """Add rewards to the open rows, close those of players that act now or whose part ended; begin the next row.
 
         reward, part_ended: [P_all, E] of all players; part_ended is None if no player's part of an episode ended.
@@ -109,12 +109,12 @@ class Ring(Rows):
         self._everyone_turn = everyone
         self._everyone_open = False
 
-    def decided(self, action: Array, extras: Mapping[str, Array]) -> None:
+    def record_actions(self, action: Array, extras: Mapping[str, Array]) -> None:
         """Store the actions and extras of the newest row; they count for players with `turn` True."""
         if self.coming != self.now:
             raise MarlTrainError(
                 f"decisions of group {self.index} came twice for batch step {self.now}, or before any Step arrived; "
-                "call arrived, then decided once for each recorded group, then step the environments"
+                "call record_step, then record_actions once for each recorded group, then step the environments"
             )
         slot = self.now % self.capacity
         self.action[:, slot] = action
@@ -216,7 +216,7 @@ class Ring(Rows):
     def _credit_and_link(self, time: int, closes: Array, reward: Array) -> None:
         """Add `reward` [P, E] to all open rows; link those that close now, where `closes` [P, E], to batch step `time`.
 
-        The general case of `arrived`. `_link_to_ends` then overwrites the pointers where a part ended.
+        The general case of `record_step`. `_link_to_ends` then overwrites the pointers where a part ended.
         """
         player, env = np.nonzero(self.open >= 0)
         cells = self.cells(self.open)[player, env]

@@ -99,8 +99,8 @@ class SequenceTransitionReader(SequenceReader):
         begins[..., 1:] |= ~present[..., :-1]
         begins[..., 0], weight[..., :burn_in] = True, 0.0
         rows = len(cells), -1
-        made = self.transitions(cells.reshape(rows), weight.reshape(rows), np.asarray(gamma, np.float64))
-        return SequenceTransitions(**vars(made), begins=begins.reshape(rows))
+        result = self.transitions(cells.reshape(rows), weight.reshape(rows), np.asarray(gamma, np.float64))
+        return SequenceTransitions(**vars(result), begins=begins.reshape(rows))
 
 
 class ReplayedRolloutReader(RolloutReader):

@@ -16,8 +16,8 @@ from marltrain.storage.state import State
 def ring_state(ring: Ring) -> State:
     """Return the state of a ring: its rows, oldest first, end table and counters.
 
-    Call it between `arrived` and `decided`. Actions and extras are 0 in rows without a decision: an agent may return
-    any value there.
+    Call it between `record_step` and `record_actions`. Actions and extras are 0 in rows without a decision: an agent
+    may return any value there.
     """
     held = ring.held()
     rows = {name: column[:, held] for name, column in ring.columns.items()}

@@ -79,7 +79,7 @@ class GlobalStates:
         self._allocate(capacity)
         self.ends = EndTable({OWN: self.values}, None)
 
-    def arrived(self, step: Step, capacity: int) -> None:
+    def record_step(self, step: Step, capacity: int) -> None:
         """Store the states of a Step.  capacity: batch steps that the largest ring holds."""
         if capacity > self.capacity:
             self._grow(capacity)

@@ -52,8 +52,8 @@ class Streams:
 
     The global states of the environments are stored once for all groups, if a learner reads them.
 
-    Order of a batch step: `arrived`, then the readers, then `decided` for each recorded group, then the environment
-    step. Row t of every group is batch step t.
+    Order of a batch step: `record_step`, then the readers, then `record_actions` for each recorded group, then the
+    environment step. Row t of every group is batch step t.
 
     rings: by group.  states: global states by kind, see `StateNeed`.
     full_size: bytes of all rings, states and trees, when they hold all rows that stay readable.
@@ -112,7 +112,7 @@ class Streams:
                 total += kept.trees * tree_size(rows * self.num_envs)
         return total
 
-    def arrived(self, step: Step, reward: Array | None = None) -> None:
+    def record_step(self, step: Step, reward: Array | None = None) -> None:
         """Add rewards and ends to each player's open row, then begin the next row with the observations of `step`.
 
         reward: [P, E] float32 of all players, in place of `step.reward`.
@@ -125,9 +125,9 @@ class Streams:
         if np.count_nonzero(step.ended):
             self._check_ended(step)
         for ring in self.rings.values():
-            ring.arrived(step, reward, part_ended)
+            ring.record_step(step, reward, part_ended)
         for states in self.states.values():
-            states.arrived(step, self._capacity)
+            states.record_step(step, self._capacity)
         self.torn = False
 
     def learning(self, mask: Array) -> None:
@@ -143,16 +143,16 @@ class Streams:
         for ring in self.rings.values():
             ring.goal_reward = reward
 
-    def decided(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
+    def record_actions(self, group: int, action: Array, extras: Mapping[str, Array]) -> None:
         """Store action and extras, each [P, E, ...], in the newest row of a group; they count where `turn` is True."""
         if group not in self.rings:
             raise AgentError(f"group {group} is not recorded; recorded groups: {sorted(self.rings)}")
-        self.rings[group].decided(action, extras)
+        self.rings[group].record_actions(action, extras)
 
     def abandon(self, envs: Array | None = None) -> None:
         """Abandon the open rows of all environments or of `envs` [n] int64; see `Ring.abandon`.
 
-        Call it before `arrived` with the first Step of the next episodes.
+        Call it before `record_step` with the first Step of the next episodes.
         """
         for each in self._stored:
             each.abandon(envs)
@@ -160,7 +160,7 @@ class Streams:
     def restart(self, step: Step, envs: Array) -> None:
         """Abandon the running episodes of `envs` [n] int64; `step` is the first Step of their new episodes.
 
-        Call it between `arrived` and `decided`.
+        Call it between `record_step` and `record_actions`.
         """
         for each in self._stored:
             each.restart(step, envs)

@@ -41,13 +41,13 @@ class TripletReader(UniformReader):
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> TripletTransitions:
         """See `UniformReader`; agent k then draws the rows of its triplets from `rngs[k]`."""
-        made, discounts = super().sample(rngs, gamma, batch_size), np.asarray(gamma, float)
-        near, last = made.cells.copy(), made.cells.copy()
-        offsets = np.stack([np.zeros(made.cells.shape, np.int64), np.ones(made.cells.shape, np.int64)])
+        result, discounts = super().sample(rngs, gamma, batch_size), np.asarray(gamma, float)
+        near, last = result.cells.copy(), result.cells.copy()
+        offsets = np.stack([np.zeros(result.cells.shape, np.int64), np.ones(result.cells.shape, np.int64)])
         for k, rng in enumerate(rngs):
-            if rng is not None and made.weight[k].any():
-                self._choose(rng, float(discounts[k]), made.cells[k], near[k], last[k], offsets[:, k])
-        return self._with_triplets(made, near, last, offsets.astype(np.float32))
+            if rng is not None and result.weight[k].any():
+                self._choose(rng, float(discounts[k]), result.cells[k], near[k], last[k], offsets[:, k])
+        return self._with_triplets(result, near, last, offsets.astype(np.float32))
 
     def _choose(
         self, rng: np.random.Generator, gamma: float, cells: Array, near: Array, last: Array, offsets: Array

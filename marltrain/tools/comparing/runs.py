@@ -175,5 +175,5 @@ def _check_group(name: str, group: Mapping[str, Sequence[ComparedRun]], tasks: S
                                   "(--group NAME=RUN,RUN)")  # fmt: skip
             seeds[run.seed] = run.folder
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{count} of {task}" for task, count in counts.items())
-        raise ConfigError(f"group {name!r} has {told}: it needs equal numbers of seeds on all environments")
+        text = ", ".join(f"{count} of {task}" for task, count in counts.items())
+        raise ConfigError(f"group {name!r} has {text}: it needs equal numbers of seeds on all environments")

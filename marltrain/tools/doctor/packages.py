@@ -91,8 +91,8 @@ def _fact(needed: Needed, answers: Mapping[str, Answer]) -> Fact:
     answer, version = answers.get(needed.module), _version(needed, answers)
     good = None if answer is None else not answer.failure
     state = ["MISSING"] if not needed.found else ["CANNOT BE IMPORTED"] if good is False else []
-    told = [*([version] if version else []), *state, *([] if needed.fits else [f"needed: {needed.requirement}"])]
-    return Fact(needed.name, {"version": version, "imported": good, "needed": needed.requirement}, ", ".join(told))
+    data = [*([version] if version else []), *state, *([] if needed.fits else [f"needed: {needed.requirement}"])]
+    return Fact(needed.name, {"version": version, "imported": good, "needed": needed.requirement}, ", ".join(data))
 
 
 def _first_with(packages: Packages, answers: Mapping[str, Answer]) -> dict[str, str]:

@@ -33,9 +33,9 @@ from marltrain.tools.evaluating.result import EvaluationResult, Match
 from marltrain.tools.evaluating.tables import tables_of
 from marltrain.tools.saved_run import open_run
 from marltrain.trainer.by_player import Agents, in_seats
-from marltrain.trainer.claims import at_work
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.evaluation import Evaluation
+from marltrain.trainer.in_use import at_work
 from marltrain.trainer.seats import Seating
 from marltrain.trainer.settings import TEST_STEPS, TestSettings
 
@@ -73,7 +73,7 @@ def evaluate(
     agents: str | None = None,
     env: Any = None,
     env_args: Mapping[str, Any] | None = None,
-    supply: Mapping[str, Any] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
     device: str | None = None,
     vector: str = "dummy",
     num_workers: int | None = None,
@@ -94,7 +94,7 @@ def evaluate(
     episodes: of each line-up in each cell. All play on equal seeds.
     record: attributes of the environment (fields of a native game) recorded at the end of episodes.
     env, env_args: the environment of a list of agents; for a run, its environment's name, which environments of your
-        own need, and arguments to change.  supply, device: see `load`.
+        own need, and arguments to change.  custom_objects, device: see `load`.
     vector, num_workers, num_envs: environments in this process or in worker processes.
     max_steps: env steps after which a line-up's test in a cell is cut; None: no limit.
     out: folder for the tables (CSV and Parquet), pictures, and the episodes' seeds and actions; None: no files.
@@ -104,11 +104,11 @@ def evaluate(
     """
     validate(TestSettings(episodes=episodes), "evaluate")
     record, seed = record_names(record), chosen_seed(seed, "evaluate")
-    played = _played(run, agents, env, env_args, supply, device)
+    played = _played(run, agents, env, env_args, custom_objects, device)
     cells = _cells(played, grid or {})
     first = cells[0].spec
     own = Competitor(played.name, in_seats(played.agents, first))
-    competitors = [own, *opponents(against, first, played.name, supply, device)]
+    competitors = [own, *opponents(against, first, played.name, custom_objects, device)]
     sides_ = sides_of(first, sides)
     if len(competitors) > 1 and len(sides_) < 2:
         raise ConfigError(
@@ -140,9 +140,9 @@ def evaluate(
     return found
 
 
-def _played(run: Any, agents: str | None, env: Any, env_args: Any, supply: Any, device: str | None) -> _Played:
+def _played(run: Any, agents: str | None, env: Any, env_args: Any, custom_objects: Any, device: str | None) -> _Played:
     if isinstance(run, str | Path):
-        saved = open_run(run, env=env, agents=agents, supply=supply, device=device)
+        saved = open_run(run, env=env, agents=agents, custom_objects=custom_objects, device=device)
         return _Played(name_of(run), saved.agents, saved.env, {**saved.env_args, **(env_args or {})})
     if not are_agents(run):
         raise ConfigError(
@@ -183,10 +183,10 @@ def _envs(
 ) -> Iterator[VectorEnv]:
     number = min(num_envs, episodes)
     workers = None if num_workers is None else min(num_workers, number)
-    made = make_vector(
+    result = make_vector(
         cell.source, None, number, vector=vector, num_workers=workers, role="test", on_fault=None, record=record
     )
-    with closed(made, cell.source.name) as envs:
+    with closed(result, cell.source.name) as envs:
         yield envs
 
 

@@ -55,7 +55,7 @@ def opponents(
     against: Sequence[Any] | Mapping[str, Any],
     spec: EnvSpec,
     taken: str,
-    supply: Mapping[str, Any] | None,
+    custom_objects: Mapping[str, Any] | None,
     device: str | None = None,
 ) -> list[Competitor]:
     """Return the competitors that `against` names; see `evaluate`. Raises ConfigError for a name that is used twice.
@@ -74,7 +74,7 @@ def opponents(
         twice = taken if taken in named else "an opponent"
         raise ConfigError(f"against names {twice} twice: give different names, such as {{'old': 'runs/a', ...}} "
                           "(--against old=runs/a)")  # fmt: skip
-    return [Competitor(name, _agents(one, spec, supply, device)) for name, one in named.items()]
+    return [Competitor(name, _agents(one, spec, custom_objects, device)) for name, one in named.items()]
 
 
 def name_of(run: Any) -> str:
@@ -82,11 +82,13 @@ def name_of(run: Any) -> str:
     return run if run == RANDOM else path_of(run, "run", ConfigError).resolve().name
 
 
-def _agents(one: Any, spec: EnvSpec, supply: Mapping[str, Any] | None, device: str | None) -> Sequence[Agent] | None:
+def _agents(
+    one: Any, spec: EnvSpec, custom_objects: Mapping[str, Any] | None, device: str | None
+) -> Sequence[Agent] | None:
     if isinstance(one, str) and one == RANDOM:
         return None
     if isinstance(one, str | Path):
-        one = agents_of(one, supply=supply, device=device)[0]
+        one = agents_of(one, custom_objects=custom_objects, device=device)[0]
     elif not are_agents(one):
         raise ConfigError(f"against: expected 'random', the folder of a run or a list of agents, got {shown(one)}")
     agents: Sequence[Agent] = in_seats(one, spec, "against")
@@ -108,15 +110,15 @@ def sides_of(spec: EnvSpec, sides: Sequence[str] | None) -> list[list[int]]:
     players = range(len(spec.players))
     if sides is None:
         return [[player] for player in players]
-    left, made = list(players), []
+    left, result = list(players), []
     for pattern in sides:
         side = [player for player in left if fnmatchcase(spec.names[player], pattern)]
         if not side:
             raise ConfigError(f"sides: {pattern!r} matches no player that is left.{did_you_mean(pattern, spec.names)} "
                               f"There are {', '.join(spec.names)}")  # fmt: skip
-        made.append(side)
+        result.append(side)
         left = [player for player in left if player not in side]
-    return [*made, left] if left else made
+    return [*result, left] if left else result
 
 
 def line_ups(competitors: Sequence[Competitor], sides: Sequence[Sequence[int]]) -> list[LineUp]:

@@ -145,9 +145,9 @@ def _panels(found: EvaluationResult, axis: str, apart: Sequence[str], within: Se
     height = PANEL[1] + LINE * len(apart)
     figure = new_figure(0.6 + PANEL[0] * columns, 0.4 + height * lines) if apart else new_figure(7.2, 3.9)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    told = list(dict.fromkeys(_told(row, within) for _, row in found.table.iterrows()))
-    named = [name or str(found.table["player"].iloc[0]) for name in told]
-    names = dict(zip(told, labels(named, inches=legend_room(axes[0, 0])), strict=True))
+    data = list(dict.fromkeys(_told(row, within) for _, row in found.table.iterrows()))
+    named = [name or str(found.table["player"].iloc[0]) for name in data]
+    names = dict(zip(data, labels(named, inches=legend_room(axes[0, 0])), strict=True))
     for ax, rows in zip(axes.ravel(), panels, strict=False):
         style(ax, counts=False)
         _lines(ax, rows, axis, within, names)
@@ -178,10 +178,10 @@ def _lines(ax: Axes, rows: pd.DataFrame, axis: str, within: Sequence[str], names
     """Draw a line for each combination of values of the columns `within`, in the color of its place among all."""
     for _, own in rows.groupby(list(within), sort=False) if within else [((), rows)]:
         own = own.sort_values(axis)
-        told = _told(own.iloc[0], within)
-        i = list(names).index(told)
+        data = _told(own.iloc[0], within)
+        i = list(names).index(data)
         curve = Curve(*(own[name].to_numpy(float) for name in (axis, "return", "low", "high")))
-        draw_curve(ax, curve, names[told], COLORS[i % len(COLORS)], line=LINES[i // len(COLORS) % len(LINES)])
+        draw_curve(ax, curve, names[data], COLORS[i % len(COLORS)], line=LINES[i // len(COLORS) % len(LINES)])
 
 
 def _rows(found: EvaluationResult) -> Figure:

@@ -77,9 +77,9 @@ def read_replay(folder: str | Path, match: int = 0, episode: int = 0) -> Replay:
     match, episode: as in the tables.  Raises SaveError for damaged files, ConfigError for an episode that is not there.
     """
     path = complete_folder(Path(folder) / FOLDER)
-    told, arrays = FILES.read(path, {"env", "matches"}), read_arrays(path / ARRAYS)
+    data, arrays = FILES.read(path, {"env", "matches"}), read_arrays(path / ARRAYS)
     try:
-        matches, env = list(told["matches"]), str(told["env"])
+        matches, env = list(data["matches"]), str(data["env"])
         if not 0 <= match < len(matches):
             raise ConfigError(f"match must be from 0 to {len(matches) - 1}, got {match}")
         own = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith(f"{match}/")}

@@ -56,17 +56,17 @@ def check_exported(
     for _ in range(STEPS):
         observation = _observations(agent, rng, rows)
         given, names = _inputs(agent, policy, function, observation, rng, rows)
-        made = policy.run({**given, **state})
+        result = policy.run({**given, **state})
         expected = function.in_arrays(agent.backend, nets, {**given, **kept})
         if UNIFORM not in given:
             expected[ACTION], carry = agent.act_with_carry(
                 observation, carry, given.get(LEGAL), False, names if agent.identity else None
             )
-        for name, value in _differences(agent, made, expected, given.get(LEGAL)).items():
+        for name, value in _differences(agent, result, expected, given.get(LEGAL)).items():
             differences[name] = float(np.maximum(differences.get(name, 0.0), value))  # keeps NaN
         state, kept = (
             {name.removeprefix("next_"): x[name] for name in x if name.startswith(f"next_{CARRY}")}
-            for x in (made, expected)
+            for x in (result, expected)
         )
     if wrong := {name: value for name, value in differences.items() if not value <= TOLERANCE}:
         found = ", ".join(f"{name} by {value:.3g}" for name, value in wrong.items())

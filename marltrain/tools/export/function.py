@@ -107,8 +107,8 @@ class PolicyFunction:
 
         backend = agent.backend
         zeros = {port.name: np.zeros((2, *port.shape), port.dtype) for port in self.inputs}
-        made = self.in_arrays(backend, {name: recording(name) for name in online}, zeros)
-        ports = [Port(name, made[name].shape[1:], str(made[name].dtype)) for name in made]
+        result = self.in_arrays(backend, {name: recording(name) for name in online}, zeros)
+        ports = [Port(name, result[name].shape[1:], str(result[name].dtype)) for name in result]
         return called, tuple(ports)
 
     def weights_of(self, network: str) -> tuple[Plan, list[Array]] | None:
@@ -124,11 +124,11 @@ class PolicyFunction:
     def in_arrays(self, backend: Any, nets: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> Any:
         """Return the outputs for arrays [B, ...] in a backend's framework, as arrays [B, ...] by name."""
         with backend.no_gradient():
-            made = self(backend.ops, nets, {name: backend.tensor(array[None]) for name, array in given.items()})
+            result = self(backend.ops, nets, {name: backend.tensor(array[None]) for name, array in given.items()})
         shapes = self.shapes()
         return {
             name: (array := backend.numpy(value)[0]).reshape(len(array), *shapes.get(name, array.shape[1:]))
-            for name, value in made.items()
+            for name, value in result.items()
         }
 
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -72,9 +72,9 @@ class ExportedPolicy(ABC):
         for name, port in names.items():
             if name.startswith(CARRY):
                 given[name] = np.zeros((rows, *port.shape), np.float32) if not carry else carry[name]
-        made = self.run(given)
-        action = made["action"]
-        following = {name.removeprefix("next_"): made[name] for name in made if name.startswith(f"next_{CARRY}")}
+        result = self.run(given)
+        action = result["action"]
+        following = {name.removeprefix("next_"): result[name] for name in result if name.startswith(f"next_{CARRY}")}
         return (action if batched else action[0]), following
 
     def arrays(self, observation: Any, legal: Any = None) -> tuple[dict[str, Array], bool]:
@@ -150,8 +150,8 @@ class TorchExportedPolicy(ExportedPolicy):
         import torch
 
         with torch.no_grad():
-            made = self._module(*(torch.from_numpy(np.array(inputs[port.name])) for port in self.inputs))
-        return {port.name: x.numpy() for port, x in zip(self.outputs, made, strict=True)}
+            result = self._module(*(torch.from_numpy(np.array(inputs[port.name])) for port in self.inputs))
+        return {port.name: x.numpy() for port, x in zip(self.outputs, result, strict=True)}
 
 
 class SavedModelPolicy(ExportedPolicy):
@@ -176,8 +176,8 @@ class SavedModelPolicy(ExportedPolicy):
         """See `ExportedPolicy`."""
         import tensorflow as tf
 
-        made = self._serve(**{port.name: tf.constant(inputs[port.name]) for port in self.inputs})
-        return {port.name: made[port.name].numpy() for port in self.outputs}
+        result = self._serve(**{port.name: tf.constant(inputs[port.name]) for port in self.inputs})
+        return {port.name: result[port.name].numpy() for port in self.outputs}
 
 
 def load_exported(path: str | Path) -> ExportedPolicy:

@@ -45,9 +45,9 @@ class _Policy(tf.Module):  # type: ignore[misc]
 
     def outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs [B, ...] for inputs [B, ...]."""
-        made = self.function(ops, self.nets, {name: x[tf.newaxis] for name, x in given.items()})
+        result = self.function(ops, self.nets, {name: x[tf.newaxis] for name, x in given.items()})
         ports = self.function.outputs
-        return {p.name: tf.reshape(made[p.name][0], [-1, *p.shape], name=p.name) for p in ports}
+        return {p.name: tf.reshape(result[p.name][0], [-1, *p.shape], name=p.name) for p in ports}
 
 
 def _first(x: Any) -> Any:

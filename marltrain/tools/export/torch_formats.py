@@ -65,8 +65,8 @@ class TorchPolicy(nn.Module):
         """Return the outputs [B, ...] for inputs [B, ...]."""
         named = {port.name: x.unsqueeze(0) for port, x in zip(self.function.inputs, given, strict=True)}
         nets: Mapping[str, Callable[..., Any]] = dict(self.nets.items())
-        made = self.function(ops, nets, named)
-        return tuple(made[port.name][0].reshape(-1, *port.shape) for port in self.function.outputs)
+        result = self.function(ops, nets, named)
+        return tuple(result[port.name][0].reshape(-1, *port.shape) for port in self.function.outputs)
 
     def exported(self) -> Any:
         """Return the program of `torch.export`; its number of rows may be any."""
@@ -88,13 +88,13 @@ def write_onnx(function: PolicyFunction, description: Mapping[str, Any], path: P
     names = [[port.name for port in ports] for ports in (function.inputs, function.outputs)]
     try:
         with _quiet():
-            made = torch.onnx.export(
+            result = torch.onnx.export(
                 program, (), dynamo=True, verbose=False, input_names=names[0], output_names=names[1],
                 opset_version=OPSET, external_data=False,
             )  # fmt: skip
     except Exception as error:  # the exporter raises exceptions of many kinds
         raise SaveError(f"{path}: this policy cannot become an ONNX file: {error_text(error)}") from error
-    model: Any = made.model_proto  # type: ignore[union-attr]
+    model: Any = result.model_proto  # type: ignore[union-attr]
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = ROWS
     model.metadata_props.add(key=KEY, value=as_text(description))

@@ -40,12 +40,12 @@ class Candidate:
     def agents(self, seed: int, players: Sequence[str]) -> list[Agent]:
         """Return the agents of a seed, one for each player; an error of the candidate names it."""
         try:
-            made = self.make(seed)
-            if len(made) != len(players):
+            result = self.make(seed)
+            if len(result) != len(players):
                 raise AgentError(
-                    f"{len(made)} agents, and {len(players)} players ({', '.join(players)}): give one each"
+                    f"{len(result)} agents, and {len(players)} players ({', '.join(players)}): give one each"
                 )
-            return made
+            return result
         except MarlTrainError as error:
             raise type(error)(f"candidate {self.name!r}: {error}") from error
         except Exception as error:  # of a user's class
@@ -73,12 +73,12 @@ def described(agents: Any) -> Any:
     """Return what tells first arguments of `make_agents`, or agents, apart, as JSON values: agents by their weights."""
     if isinstance(agents, Agent):
         inner = agents.inner if isinstance(agents, FrozenAgent) else agents
-        told = described_agent(agents)
+        data = described_agent(agents)
         if isinstance(inner, LearningAgent):
-            return {**told, "sha256": _digest(inner)}
+            return {**data, "sha256": _digest(inner)}
         if isinstance(inner, FunctionAgent):
-            return {**told, "function": described_function(inner.function)}
-        return {**told, "seed": getattr(inner, "seed", None)}
+            return {**data, "function": described_function(inner.function)}
+        return {**data, "seed": getattr(inner, "seed", None)}
     if isinstance(agents, Mapping):
         return {str(name): described(own) for name, own in agents.items()}
     return [described(own) for own in agents] if isinstance(agents, list | tuple) else to_json(agents)
@@ -114,11 +114,11 @@ def copies_of(agents: Sequence[Agent], seed: int, changes: Mapping[str, Any]) ->
 
     The optimizers' moments are copied unless the optimizer changes. One object that holds several seats has one copy.
     """
-    made: dict[int, Agent] = {}
+    result: dict[int, Agent] = {}
     for i, agent in enumerate(agents):
-        if id(agent) not in made:
-            made[id(agent)] = _copy_of(agent, child_seed(seed, "agent", i), changes)
-    return [made[id(agent)] for agent in agents]
+        if id(agent) not in result:
+            result[id(agent)] = _copy_of(agent, child_seed(seed, "agent", i), changes)
+    return [result[id(agent)] for agent in agents]
 
 
 def _copy_of(agent: Agent, seed: int, changes: Mapping[str, Any]) -> Agent:
@@ -133,12 +133,12 @@ def _copy_of(agent: Agent, seed: int, changes: Mapping[str, Any]) -> Agent:
     now = {**numbers["hyper"], **numbers["common"]}
     settings |= {name: value for name, value in now.items() if name not in numbers["schedules"]} | dict(changes)
     backend, kind = agent.backend, cast(Any, type(agent))
-    made = kind(
+    result = kind(
         agent.observation_space, agent.action_space, backend=backend.name, device=str(backend.device),
         jit_compile=backend.jit_compile, strategy=backend.strategy, frame_stack=agent._seated()[0].stack,
         identity=agent.identity, seed=seed, **settings,
     )  # fmt: skip
-    return _with_weights(made, agent, moments="optimizer" not in changes)
+    return _with_weights(result, agent, moments="optimizer" not in changes)
 
 
 def _with_weights(made: LearningAgent, agent: LearningAgent, *, moments: bool) -> LearningAgent:
@@ -157,10 +157,10 @@ def _made(
     """Return agents of `make_agents` with changes; raises ConfigError if there is none that they apply to."""
     common = {name: value for name, value in {**settings, **changes}.items() if name in OF_ALL}
     own, changed = ({name: value for name, value in of.items() if name not in OF_ALL} for of in (settings, changes))
-    made = make_agents(with_settings(agents, own, changed), env, env_args=env_args, seed=seed, **common)
-    if changed and not any(agent.learns for agent in made):
+    result = make_agents(with_settings(agents, own, changed), env, env_args=env_args, seed=seed, **common)
+    if changed and not any(agent.learns for agent in result):
         raise ConfigError(f"no agent learns, so none has the settings {', '.join(changed)}: got {shown(agents)}")
-    return made
+    return result
 
 
 def with_settings(name: Any, settings: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:

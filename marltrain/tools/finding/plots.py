@@ -123,13 +123,13 @@ def _scores(result: Found, names: Sequence[str], by: str) -> list[Array]:
     """Return the scores of the trainings of each candidate that did not fail, as measured (losses not negated)."""
     curves = result.curves.assign(value=_values_of(result.curves, by))
     failed = set(zip(result.errors["candidate"], result.errors["seed"], strict=True))
-    made = []
+    output = []
     for name in names:
         own = curves[curves["candidate"] == name].groupby("seed")["value"]
         means = [rows.tail(max(1, round(result.final * len(rows)))).mean() for seed, rows in own
                  if (name, seed) not in failed]  # fmt: skip
-        made.append(np.array(means, float))
-    return made
+        output.append(np.array(means, float))
+    return output
 
 
 def _places(result: Found, names: Sequence[str]) -> Array:

@@ -46,8 +46,8 @@ def make_callback(arguments: Mapping[str, Any]) -> Callback:
             raise ConfigError(f"{kind} has no argument {name!r}.{did_you_mean(name, known)}")
     _check_env(arguments)
     own = with_places(str(kind), {name: value for name, value in arguments.items() if name != "type"})
-    made: Callback = CALLBACKS[kind](**own)
-    return made
+    result: Callback = CALLBACKS[kind](**own)
+    return result
 
 
 def imports_nothing(arguments: Mapping[str, Any]) -> bool:

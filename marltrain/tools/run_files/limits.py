@@ -49,19 +49,19 @@ def check_run_dir(text: str) -> None:
 
 def with_places(kind: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a callback in a file, its place in the run's folder; raises ConfigError for others."""
-    made = dict(arguments)
+    result = dict(arguments)
     place = PLACES.get(kind, "")
-    if made.get(place) is not None:
+    if result.get(place) is not None:
         try:
-            made[place] = PlaceInRun(made[place])
+            result[place] = PlaceInRun(result[place])
         except ConfigError as error:
             raise ConfigError(f"{kind}: {place!r}: {error}. Other places are given in Python") from error
-    if made.get("uri") is not None:
+    if result.get("uri") is not None:
         raise ConfigError(
-            f"{kind}: 'uri' is {shown(made['uri'])}. A file may not choose where a run is sent or stored: set the "
+            f"{kind}: 'uri' is {shown(result['uri'])}. A file may not choose where a run is sent or stored: set the "
             "environment variable MLFLOW_TRACKING_URI, or give this callback in Python"
         )
-    return made
+    return result
 
 
 def check_places(kind: str, described: Mapping[str, Any], place: Any) -> None:

@@ -99,10 +99,10 @@ class RunPlan:
             kinds, self.env, env_args=self.env_args, seed=trainer.seed,
             **{**known["agents"], **self.settings, **{name: v for name, v in asked.items() if v is not None}},
         )  # fmt: skip
-        made = MadeRun(trainer, agents, self)
+        result = MadeRun(trainer, agents, self)
         if self.weights is not None:
-            _load_weights(self.weights, agents, made.names)
-        return made
+            _load_weights(self.weights, agents, result.names)
+        return result
 
 
 @dataclass(frozen=True)

@@ -226,13 +226,13 @@ def _values(source: _Source, found: Mapping[str, Any], name: str) -> dict[str, A
 
 
 def _parsed(source: _Source, table: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    made = {}
+    result = {}
     for key, value in values.items():
         try:
-            made[key] = value_of(value)
+            result[key] = value_of(value)
         except ConfigError as error:
             raise source.error(table, key, f"{key}: {error}") from error
-    return made
+    return result
 
 
 def value_of(value: Any, parse: Callable[[str], Any] = parse_value) -> Any:
@@ -249,11 +249,11 @@ def value_of(value: Any, parse: Callable[[str], Any] = parse_value) -> Any:
 def _callbacks(source: _Source, entries: Any) -> list[Any]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise source.error("", "callbacks", "callbacks must be tables [[callbacks]] with a type")
-    made = []
+    result = []
     for i, entry in enumerate(entries):
         try:
-            made.append(make_callback(value_of(entry)))
+            result.append(make_callback(value_of(entry)))
         except ConfigError as error:
             key = next((name for name in entry if repr(name) in str(error)), "type")
             raise source.error("callbacks", key, str(error), i) from error
-    return made
+    return result

@@ -20,13 +20,13 @@ def by_agent(plans: Mapping[str, Any], agents: Sequence[int]) -> dict[str, Any]:
     for name, agent in zip(plans, agents, strict=True):
         players.setdefault(agent, []).append(name)
     sharing = [names for names in players.values() if len(names) > 1]
-    made = {}
+    result = {}
     for names in players.values():
         others = [other for group in sharing if group is not names for other in group]
         if any(plans[name] != plans[names[0]] for name in names):
             raise ConfigError(f"no file can describe players of one agent that differ: {', '.join(names)}")
-        made[names[0] if len(names) == 1 else _pattern(names, others)] = plans[names[0]]
-    return made
+        result[names[0] if len(names) == 1 else _pattern(names, others)] = plans[names[0]]
+    return result
 
 
 def _pattern(names: Sequence[str], others: Sequence[str]) -> str:

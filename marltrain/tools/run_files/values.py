@@ -59,7 +59,7 @@ def _makers() -> dict[str, Callable[..., Any]]:
 
     every = (CNN, GRU, LSTM, MLP, Schedule, Hindsight, Prioritized, Replay, Rollouts, Triplets,
              cosine, decay, exponential, linear, switch)  # fmt: skip
-    return {made.__name__: made for made in every}
+    return {result.__name__: result for result in every}
 
 
 def as_text(value: Any, where: str) -> Any:

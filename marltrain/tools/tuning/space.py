@@ -114,13 +114,13 @@ def from_words(settings: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
     A value that is named twice makes two numbers choices.
     """
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, values in settings.items():
         if len(values) == 1:
-            made[name] = values[0]
+            result[name] = values[0]
         else:
-            made[name] = tuple(values) if _is_pair(tuple(values)) else list(values)
-    return made
+            result[name] = tuple(values) if _is_pair(tuple(values)) else list(values)
+    return result
 
 
 def _check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:

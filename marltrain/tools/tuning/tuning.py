@@ -174,12 +174,12 @@ def tune(
             study, storage, asked.trials, asked.seed, pruner, asked.warmup_trials, unpruned,
             int(subject.plan.settings["test_freq_steps"]), asked.steps, _about(subject, asked, unpruned),
         )  # fmt: skip
-        made = Study(plan)
+        result = Study(plan)
         if asked.jobs == 1:
-            run_trials(made, subject, asked.population, _tell if progress else _nothing)
+            run_trials(result, subject, asked.population, _tell if progress else _nothing)
         else:
             _in_processes(plan, subject, asked, progress=progress)
-        return _result(made, subject, asked)
+        return _result(result, subject, asked)
 
 
 def _about(subject: Subject, asked: TuneSettings, unpruned: int) -> dict[str, Any]:

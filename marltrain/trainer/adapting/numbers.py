@@ -12,7 +12,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.trainer.settings import TrainerSettings
-from marltrain.trainer.updating.pace import Defaults, batch_size_of
+from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of
 
 Players = str | Sequence[str] | None
 """Names of players or shell patterns; None: all."""
@@ -90,7 +90,7 @@ def check_value(agent: LearningAgent, name: str, value: float) -> None:
     held, learner = holder(agent, name), agent.learner_
     checked = held.checked(name, rounded(held, name, value))
     if common_number(agent, name):
-        learner.pace.with_common({name: checked}, learner.algorithm.name)
+        learner.update_schedule.with_common({name: checked}, learner.algorithm.name)
 
 
 def common_number(agent: LearningAgent, name: str) -> bool:
@@ -102,7 +102,7 @@ def read(agent: LearningAgent, name: str, settings: TrainerSettings) -> float:
     """Return the value of an agent's number that is in effect; settings: the trainer's, for values that it gives."""
     if name == "batch_size":
         defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory, settings.given)
-        return batch_size_of(agent.learner_.pace, defaults)
+        return batch_size_of(agent.learner_.update_schedule, defaults)
     value = holder(agent, name).get(agent.row, name)
     return math.inf if value is None else float(value)
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.spec import Step
+from marltrain.trainer.cluster.fragment_orders import NOTHING, Orders, Received
 from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.lookahead import InStep, Lookahead, WorkAhead
-from marltrain.trainer.cluster.orders import NOTHING, Orders, Received
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from marltrain.trainer.collecting.rollout import Collected, NotRepeatedError, Recorder
 from marltrain.trainer.counters import Traffic
@@ -120,12 +120,12 @@ class RunnerCollector:
                 self._ahead += part
 
     def _parts(self, steps: int) -> list[int]:
-        """Return the lengths in which a fragment is ordered: the first one in two, to measure the pace.
+        """Return the lengths in which a fragment is ordered: the first one in two, to measure the seconds per step.
 
         Both parts of an asynchronous fragment are ordered now, with the same weights, so that the fragments after it
         begin where they would without the division: a new collector, as of a resumed run, changes no result.
         """
-        if self._orders.pace or self._ahead or steps <= FIRST:
+        if self._orders.seconds_per_step or self._ahead or steps <= FIRST:
             return [steps]
         return [FIRST] if self._synchronous else [FIRST, steps - FIRST]
 
@@ -136,7 +136,7 @@ class RunnerCollector:
             for group, kept in part.extras.items():
                 for name, array in kept.items():
                     self.recorder.extras[group][name][:, own] = array[t]
-        self.recorder.remember()
+        self.recorder.record_actions()
         reports = [part.reports.get(t, b"") for part in fragment.fragments]
         self.envs.shown([part.outcomes[t] for part in fragment.fragments], reports)
         if not self._synchronous:

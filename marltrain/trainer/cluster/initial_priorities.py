@@ -87,26 +87,26 @@ class RunnerRating:
         for group, players in learning.items():
             self._streams.rings[group].learning[...] = players
 
-    def decided(self, actions: Sequence[Array], extras: Mapping[int, Mapping[str, Array]]) -> None:
+    def record_actions(self, actions: Sequence[Array], extras: Mapping[int, Mapping[str, Array]]) -> None:
         """Record decisions, of each group."""
         for group in self._streams.rings:
-            self._streams.decided(group, actions[group], extras.get(group, {}))
+            self._streams.record_actions(group, actions[group], extras.get(group, {}))
 
-    def arrived(self, step: Step, report: bytes) -> None:
+    def record_step(self, step: Step, report: bytes) -> None:
         """Record the Step after the decisions.  report: see `Report`."""
         if len(cut := cut_by(Report.from_bytes(report).faults)):
             self._streams.abandon(cut - self._task.low)
-        self._streams.arrived(step, None if self._team_rewards is None else self._team_rewards(step.reward))
+        self._streams.record_step(step, None if self._team_rewards is None else self._team_rewards(step.reward))
 
     def errors(self) -> dict[int, NewErrors]:
         """Return the errors of the rows whose outcome became known since the last call, by number of the learner."""
-        made = {}
+        result = {}
         for i, initial in self._initial.items():
             agent, rows = initial.take()
             (time, player, env), size = rows.T, initial.rows.ring.group.size
             numbers = (time * size + player) * self._task.num_envs + self._task.low + env
-            made[i] = NewErrors(agent, numbers, initial.rated(agent, rows))
-        return made
+            result[i] = NewErrors(agent, numbers, initial.rated(agent, rows))
+        return result
 
 
 class DriverRating:
@@ -173,7 +173,7 @@ class DriverRating:
     def outdated(self) -> bool:
         """Whether other players learn than those that runners have been told of."""
         return any(
-            not np.array_equal(told, self._streams.rings[group].learning) for group, told in self._ordered.items()
+            not np.array_equal(data, self._streams.rings[group].learning) for group, data in self._ordered.items()
         )
 
     def give(self, parts: Sequence[Mapping[int, NewErrors]]) -> None:

@@ -13,9 +13,9 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.batch import TeamBatch, map_batch
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner
-from marltrain.policies.learner.trained import Trained, TrainedWeights, parts_of
+from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, parts_of
 from marltrain.processes.ray_actors import Served
-from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, UpdateOrder, changed, learner_of
+from marltrain.trainer.cluster.learner_messages import LearningTask, UpdateAnswer, UpdateOrder, changed, learner_of
 from marltrain.trainer.cluster.messages import unpacked
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from marltrain.core.errors import AgentError, WorkerError
 from marltrain.envs.faults import DIED, TIMEOUT, Fault, FaultLog, FaultPolicy
 from marltrain.envs.workers.pool import STARTING
-from marltrain.policies.learner.trained import Trained
+from marltrain.policies.learner.learner_snapshot import Trained
 from marltrain.processes.children import here_only
 from marltrain.processes.ray_actors import Actor, ActorError, Cluster, end_actors
 from marltrain.trainer.cluster.learner_actor import LearnerActor
-from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, UpdateOrder
+from marltrain.trainer.cluster.learner_messages import LearningTask, UpdateAnswer, UpdateOrder
 from marltrain.trainer.cluster.messages import size_of
 from marltrain.trainer.counters import Traffic
 
@@ -60,20 +60,20 @@ class LearnerActors:
 
         Raises AgentError if one cannot be built, and WorkerError if an actor is lost meanwhile.
         """
-        made = []
+        result = []
         for a, task, rows, names in tasks:
-            made.append(Share(self, a, sum(map(len, self._shares)), task, rows, names))
-            self._shares[a].append(made[-1])
+            result.append(Share(self, a, sum(map(len, self._shares)), task, rows, names))
+            self._shares[a].append(result[-1])
         try:
             for a in sorted({a for a, *_ in tasks}):
                 self._actors[a].confirm(self._timeout + STARTING)
-            sent = [(share, share.send("hold", share.task)) for share in made]
+            sent = [(share, share.send("hold", share.task)) for share in result]
             for share, call in sent:
                 self.value(share.actor, call, STARTING)
         except ActorError as lost:
             needs = f". It needs {self._needs}: start a node that has them, or free them" if lost.hung else ""
             raise WorkerError(f"{lost}; learners could not be built there{needs}") from lost
-        return made
+        return result
 
     def send(self, a: int, method: str, share: int, *arguments: Any) -> Any:
         """Start a call of a method of `LearnerActor`; return its reference."""

@@ -11,9 +11,9 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.policies.batch import map_batch
 from marltrain.policies.learner.learner import Learner
-from marltrain.policies.learner.trained import Trained, TrainedWeights, parts_of
+from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, parts_of
+from marltrain.trainer.cluster.learner_messages import Numbers, UpdateAnswer, UpdateOrder, joined_metrics
 from marltrain.trainer.cluster.learners import UPDATE, LearnerActors, Share
-from marltrain.trainer.cluster.learning import Numbers, UpdateAnswer, UpdateOrder, joined_metrics
 
 
 class RemoteLearner:

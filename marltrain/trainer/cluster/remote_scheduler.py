@@ -11,8 +11,8 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
 from marltrain.trainer.seats import Seats
-from marltrain.trainer.updating.pace import Defaults, batch_size_of
 from marltrain.trainer.updating.scheduler import Metrics, UpdateScheduler, by_agent, checked
+from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of
 
 
 class RemoteScheduler(UpdateScheduler):
@@ -62,7 +62,7 @@ class RemoteScheduler(UpdateScheduler):
         self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int
     ) -> Generator[None, None, Metrics]:
         """Make one update for each batch; yield where there is something to wait for."""
-        rounds, rows = [], batch_size_of(self.seated.learner.pace, self.defaults)
+        rounds, rows = [], batch_size_of(self.seated.learner.update_schedule, self.defaults)
         for number, batch in batches:
             self._remote.order(batch, ready, rows)
             yield

@@ -129,7 +129,7 @@ class RunnerActor(EnvActor):
             actions[t] = block.actions
             if rating is not None:
                 now = {group: {name: array[t] for name, array in kept.items()} for group, kept in extras.items()}
-                rating.decided(block.arrays.actions, now)
+                rating.record_actions(block.arrays.actions, now)
             given = answer(self._chunk, self._task, block.arrays.actions, Order(t))
             if given.failure is not None:
                 return Fragment.failed(given.failure, of_agents=False)
@@ -137,7 +137,7 @@ class RunnerActor(EnvActor):
                 reports[t] = given.data
             outcomes[t] = block.outcome
             if rating is not None:
-                rating.arrived(block.arrays.step, given.data)
+                rating.record_step(block.arrays.step, given.data)
         errors = {} if rating is None else rating.errors()
         seconds = time.monotonic() - begun
         for learner in self._learners:

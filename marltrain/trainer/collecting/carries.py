@@ -69,11 +69,11 @@ def rebuilt(told: Any, state: State, rows: tuple[int, int], columns: Mapping[str
     names = State(of_type("a carry", told, dict), name="a carry").value("dict", dict)
     if set(told) != {"dict"} or set(names) != set(columns):
         raise SaveError(f"a carry of {', '.join(sorted(columns)) or 'nothing'} is expected, got {shown(told)}")
-    made = {}
+    result = {}
     for name, column in columns.items():
         key = of_type(f"the carry {name!r}", names[name], str)
-        made[name] = finite(state.place(key), state.array(key, column.dtype, (*rows, *column.shape))).copy()
-    return made
+        result[name] = finite(state.place(key), state.array(key, column.dtype, (*rows, *column.shape))).copy()
+    return result
 
 
 def _of_any_structure(told: Any, state: State, rows: tuple[int, int]) -> Any:

@@ -91,7 +91,7 @@ class DoubleBufferedCollector:
         """Make one batch step. With most=1, or if an update is due after it, no further step is started."""
         if not self.under_way:
             self._send(step)
-        self.recorder.remember()
+        self.recorder.record_actions()
         most = min([most, *(scheduler.steps_left for scheduler in self.schedulers)])
         return Collected(self._received(most), 1)
 

@@ -18,9 +18,17 @@ from marltrain.core.spec import Step
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, call, entry, flags, numbers, outcomes, record_at
+from marltrain.jit.views import address_of, bools, call, entry, f32, f64, record_at
 from marltrain.policies.compiled.acting import act_program
-from marltrain.policies.compiled.ring_kernel import ROWS, arrived, decided, is_free, ring_record, rows_at, takes
+from marltrain.policies.compiled.ring_kernel import (
+    ROWS,
+    is_free,
+    record_actions,
+    record_step,
+    ring_record,
+    rows_at,
+    takes,
+)
 from marltrain.policies.compiled.rounds_kernel import ROUNDS, is_due, rounds_at
 from marltrain.policies.compiled.states_kernel import STATES, StatesTable, has_room, state_arrived, states_at
 from marltrain.policies.memory.ring import Ring
@@ -129,13 +137,13 @@ class FusedCollector:
         self._record["most"] = self._prepare_updates(min([most, *(left for _, left in drawn)]))
         streams = self.recorder.streams
         streams.torn = True  # an interrupt may occur between the call and the counts
-        made: int = _program()(self._address)
+        result: int = _program()(self._address)
         for actor, _ in self._acting:
-            actor.noise.skip(made)
+            actor.noise.skip(result)
         recorded = bool(self._record["remembered"][0])
-        begun = made if recorded else made - 1
+        begun = result if recorded else result - 1
         for ring in self.rings:
-            ring.advanced(made, begun)
+            ring.advanced(result, begun)
         for states in streams.states.values():
             states.advanced(begun)
         self.lengths += begun
@@ -145,7 +153,7 @@ class FusedCollector:
             self.batch.record_ends()
             self.sync.envs.recorded = self.batch.recorded
         return Collected(
-            step, made, recorded, filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
+            step, result, recorded, filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
         )
 
     def settle(self) -> None:
@@ -207,29 +215,29 @@ class FusedCollector:
 def fused_steps(address: int) -> int:
     """Make batch steps; return their number."""
     s = record_at(address, FUSED)
-    made, s.remembered = 0, 1
-    while made < s.most:
+    result, s.remembered = 0, 1
+    while result < s.most:
         for i in range(s.actors):
-            call(s.act, (s.actor[i], s.noise[i] + made))
+            call(s.act, (s.actor[i], s.noise[i] + result))
         for i in range(s.rings):
-            decided(rows_at(s.ring[i]), s.time[i] + made)
+            record_actions(rows_at(s.ring[i]), s.time[i] + result)
         s.wrong = call(s.game, (s.batch, STEP, 0, s.envs, 0))
-        made += 1
-        if s.wrong != FINE or not is_common(s, made):
+        result += 1
+        if s.wrong != FINE or not is_common(s, result):
             s.remembered = 0
-            return made
+            return result
         if s.shared:
             share(shared_at(s.shared))
         for i in range(s.rings):
-            arrived(rows_at(s.ring[i]), s.time[i] + made, s.learned)
+            record_step(rows_at(s.ring[i]), s.time[i] + result, s.learned)
         if s.states:
-            state_arrived(states_at(s.states), s.time[0] + made)
-        rewards, returns = numbers(s.reward, s.players * s.envs), outcomes(s.returns, s.players * s.envs)
+            state_arrived(states_at(s.states), s.time[0] + result)
+        rewards, returns = f32(s.reward, s.players * s.envs), f64(s.returns, s.players * s.envs)
         for i in range(s.players * s.envs):
             returns[i] += rewards[i]
-        if not learned(s, made):
-            return made
-    return made
+        if not learned(s, result):
+            return result
+    return result
 
 
 @compiled
@@ -254,7 +262,7 @@ def is_common(s: Any, made: int) -> bool:
     if some(s.ended, s.envs) or some(s.terminated, everyone) or some(s.truncated, everyone):
         return False
     for i in range(s.groups):
-        for has_turn in flags(s.turn[i], s.size[i]):
+        for has_turn in bools(s.turn[i], s.size[i]):
             if not has_turn:
                 return False
     free = True
@@ -269,7 +277,7 @@ def is_common(s: Any, made: int) -> bool:
 def some(address: int, size: int) -> bool:
     """Return whether any of `size` flags at an address is set."""
     found = False
-    for value in flags(address, size):
+    for value in bools(address, size):
         found = found or value
     return found
 

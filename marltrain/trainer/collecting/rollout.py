@@ -12,8 +12,8 @@ from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs import VectorEnv
 from marltrain.policies.batch import Acted
-from marltrain.policies.identity import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
+from marltrain.policies.player_one_hot import identified, numbers_of
 from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
 from marltrain.trainer.seats import LearnerSeats
@@ -88,18 +88,18 @@ class Actors:
 
     def state(self) -> State:
         """Return the recurrent carries."""
-        made = State({"carries": []})
+        result = State({"carries": []})
         for i, carry in enumerate(self.carries):
-            made.info["carries"].append(described(carry, f"{i}", made.arrays))
-        return made
+            result.info["carries"].append(described(carry, f"{i}", result.arrays))
+        return result
 
     def restore(self, state: State) -> None:
         """Restore the carries that `state` returned; raises SaveError if learners, names, dtypes or shapes differ."""
-        told = state.value("carries", list)
-        if len(told) != len(self.carries):
-            raise SaveError(f"{len(self.carries)} learners act here, and {len(told)} did when it was written")
+        data = state.value("carries", list)
+        if len(data) != len(self.carries):
+            raise SaveError(f"{len(self.carries)} learners act here, and {len(data)} did when it was written")
         self.carries = []
-        for carry, view, seated in zip(told, self.views, self.learners, strict=True):
+        for carry, view, seated in zip(data, self.views, self.learners, strict=True):
             rows, actor = (view.agents, view.seats * self.num_envs), seated.learner.actor
             self.carries.append(rebuilt(carry, state, rows, None if actor is None else actor.carried))
 
@@ -175,10 +175,10 @@ class Recorder:
                 if name in kept:
                     view.put(kept[name], values, envs)
 
-    def remember(self) -> None:
+    def record_actions(self) -> None:
         """Record the decisions of all environments in the streams."""
         for group in self.extras:
-            self.streams.decided(group, self.actors.actions[group], self.extras[group])
+            self.streams.record_actions(group, self.actors.actions[group], self.extras[group])
 
 
 def check_extras(who: str, needed: Iterable[str], acted: Acted) -> None:
@@ -239,7 +239,7 @@ class SyncCollector:
     def advance(self, step: Step, most: int) -> Collected:
         """Make one batch step."""
         self.recorder.act(step)
-        self.recorder.remember()
+        self.recorder.record_actions()
         self.envs.send(self.recorder.actors.actions)
         return Collected(self.envs.recv(), 1)
 

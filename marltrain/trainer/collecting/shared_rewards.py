@@ -9,7 +9,7 @@ from numba import float32
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import address_of, numbers, record_at, wholes
+from marltrain.jit.views import address_of, f32, i64, record_at
 from marltrain.trainer.team_reward import TeamRewards
 
 SHARED = np.dtype([(name, np.int64) for name in ("players", "envs", "teams", "mean", "team", "own", "shared")])
@@ -50,8 +50,8 @@ def shared_at(address: int) -> Any:
 @compiled
 def share(s: Any) -> None:
     """Write the rewards to learn from."""
-    own, shared = numbers(s.own, s.players * s.envs), numbers(s.shared, s.players * s.envs)
-    team = wholes(s.team, s.players)
+    own, shared = f32(s.own, s.players * s.envs), f32(s.shared, s.players * s.envs)
+    team = i64(s.team, s.players)
     shared[:] = own
     for t in range(s.teams):
         for e in range(s.envs):

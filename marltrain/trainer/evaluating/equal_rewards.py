@@ -39,7 +39,7 @@ class EqualRewards:
         self._acted: Array = np.zeros(0, bool)
         self._steps = 0
 
-    def decided(self, step: Step) -> None:
+    def record_actions(self, step: Step) -> None:
         """Store which players act in a Step, before the environments overwrite it."""
         self._acted = _by_player(self._spec, step.turn)
 
@@ -56,10 +56,10 @@ class EqualRewards:
         for name, players in self.teams:
             _, env = compare(rewards[players], counts[players])
             if env is not None:
-                told = [f"{self._spec.names[p]} {rewards[p, env]:g}" for p in players if counts[p, env]]
+                data = [f"{self._spec.names[p]} {rewards[p, env]:g}" for p in players if counts[p, env]]
                 raise AgentError(
                     f"{name}: the players of a team learn from one reward, and theirs differ in test environment {env} "
-                    f"at step {self._steps} of the test: {', '.join(told)}. {unequal_rewards()}"
+                    f"at step {self._steps} of the test: {', '.join(data)}. {unequal_rewards()}"
                 )
 
 

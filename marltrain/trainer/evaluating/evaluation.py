@@ -185,7 +185,7 @@ class Evaluation:
             if log is not None:
                 log.add(actors.actions)
             if equal_rewards is not None:
-                equal_rewards.decided(step)
+                equal_rewards.record_actions(step)
             envs.send(actors.actions)
             step = envs.recv()
             steps += tally.playing

@@ -15,7 +15,7 @@ from marltrain.core.legal import Legal
 from marltrain.core.seeds import generator
 from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.spaces import encoded, exploring_rows, in_units
-from marltrain.policies.identity import observed_by
+from marltrain.policies.player_one_hot import observed_by
 from marltrain.processes.ray_actors import Served
 from marltrain.trainer.cluster.messages import Acting, ActingTask
 from marltrain.trainer.cluster.runner import ActingLearner

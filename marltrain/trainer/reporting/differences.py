@@ -32,11 +32,11 @@ def differences(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     columns = _by_players(list(_differing(facts)))
     columns.sort(key=lambda texts: -len(set(texts)))  # first what tells the most groups apart
-    told = min(len(columns), MOST_TOLD)
-    while told < len(columns) and len(set(zip(*columns[:told], strict=True))) < len(facts):
-        told += 1
-    more = ", …" if told < len(columns) else ""
-    return [", ".join(texts[g] for texts in columns[:told]) + more for g in range(len(facts))]
+    data = min(len(columns), MOST_TOLD)
+    while data < len(columns) and len(set(zip(*columns[:data], strict=True))) < len(facts):
+        data += 1
+    more = ", …" if data < len(columns) else ""
+    return [", ".join(texts[g] for texts in columns[:data]) + more for g in range(len(facts))]
 
 
 def _differing(values: Sequence[Any], path: Path = ()) -> Iterator[tuple[Path, list[Any]]]:

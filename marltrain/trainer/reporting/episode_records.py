@@ -62,9 +62,9 @@ class EpisodeRecords:
 
     def state(self) -> State:
         """Return all values."""
-        made = State.joined(rows=self._rows.state())
-        made.info |= {"names": list(self._names), "texts": list(self._texts), "textual": sorted(self._textual)}
-        return made
+        result = State.joined(rows=self._rows.state())
+        result.info |= {"names": list(self._names), "texts": list(self._texts), "textual": sorted(self._textual)}
+        return result
 
     def restore(self, state: State, episodes: int) -> None:
         """Restore what `state` returned.

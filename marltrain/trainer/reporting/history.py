@@ -228,11 +228,11 @@ class History:
 
     def state(self) -> State:
         """Return both tables and the running means for the next test's row."""
-        made = State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
-        made.info["judged"] = list(self._judged)
+        result = State.joined(tests=self._tests.state(), episodes=self._episodes.state(), means=self._means.state())
+        result.info["judged"] = list(self._judged)
         if self._records:
-            made.add("records", self._records.state())
-        return made
+            result.add("records", self._records.state())
+        return result
 
     def restore(self, state: State) -> None:
         """Restore what `state` returned; raises SaveError if files of episodes are missing or damaged."""

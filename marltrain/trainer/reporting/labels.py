@@ -38,17 +38,17 @@ def label(name: object, longest: int = LONGEST_LABEL, *, inches: float | None = 
 
 def labels(names: Iterable[object], *, inches: float | None = None, size: float = SIZE) -> list[str]:
     """Return the labels of different names, which differ, too: a number tells shortened ones apart; see `label`."""
-    made: dict[str, int] = {}
+    result: dict[str, int] = {}
     """Label -> the last number that tells further ones like it apart."""
     for name in names:
         first = short = label(name, inches=inches, size=size)
-        while short in made:
-            made[first] += 1
-            end = f" ({made[first]})"
+        while short in result:
+            result[first] += 1
+            end = f" ({result[first]})"
             room = None if inches is None else inches - width_of(end, size)
             short = label(name, LONGEST_LABEL - len(end), inches=room, size=size) + end
-        made[short] = 1
-    return list(made)
+        result[short] = 1
+    return list(result)
 
 
 def unescaped(text: str) -> str:

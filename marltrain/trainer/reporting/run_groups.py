@@ -89,14 +89,14 @@ def kinds(runs: Sequence[Path]) -> list[Kind]:
         key = *name_of(run, config), json.dumps(known, sort_keys=True, default=str)
         members.setdefault(key, []).append(run)
         facts[key] = known
-    told: dict[tuple[str, str, str], str] = {}
+    data: dict[tuple[str, str, str], str] = {}
     for subject in dict.fromkeys(key[:2] for key in members):
         keys = [key for key in members if key[:2] == subject]
         texts = differences([facts[key] for key in keys])
         for i, (key, text) in enumerate(zip(keys, texts, strict=True)):
             same = texts[:i].count(text)  # players of different names in environments of equal arguments
-            told[key] = f"{text} ({same + 1})".lstrip() if same else text
-    return [Kind(key[0], key[1], told[key], tuple(members[key])) for key in members]
+            data[key] = f"{text} ({same + 1})".lstrip() if same else text
+    return [Kind(key[0], key[1], data[key], tuple(members[key])) for key in members]
 
 
 def shown_names(kinds: Sequence[Kind]) -> tuple[str, list[str]]:

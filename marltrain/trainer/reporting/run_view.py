@@ -179,7 +179,7 @@ class RunView:
             curves.append(("return in training, mean of the players", self.returns))
         widths = [(width - right) // len(curves)] * len(curves)
         widths[0] += width - right - sum(widths)
-        made = [
+        result = [
             box(title, points.lines(w - 4, height - 2), w, height)
             for (title, points), w in zip(curves, widths, strict=True)
         ]
@@ -190,7 +190,7 @@ class RunView:
                           height - half)]  # fmt: skip
         else:
             table = box("returns", self._returns(right - 4, height - 2), right, height)
-        return beside(*made, table)
+        return beside(*result, table)
 
     def _players(self) -> list[str]:
         tags = [tag.removeprefix(begin) for begin in (TRAIN, TEST) for tag in self.latest if tag.startswith(begin)]

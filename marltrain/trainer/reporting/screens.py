@@ -78,11 +78,11 @@ class NotebookScreen:
 
     def show(self, view: RunView) -> None:
         """Replace the output."""
-        made = self._html(f"<pre>{html.escape(plain(view.lines(*NOTEBOOK_SIZE)))}</pre>")
+        result = self._html(f"<pre>{html.escape(plain(view.lines(*NOTEBOOK_SIZE)))}</pre>")
         if self._handle is None:
-            self._handle = self._display(made, display_id=True)
+            self._handle = self._display(result, display_id=True)
         else:
-            self._handle.update(made)
+            self._handle.update(result)
 
     def close(self) -> None:
         """Leave the last output."""

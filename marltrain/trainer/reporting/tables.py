@@ -117,13 +117,13 @@ class LongTable:
 
     def arrays(self) -> dict[str, Array]:
         """Return a copy of every column, with all rows."""
-        made = {name: np.empty(len(self), column.dtype) for name, column in self._newest.items()}
+        result = {name: np.empty(len(self), column.dtype) for name, column in self._newest.items()}
         start = 0
         for part in self.parts():
             for name, values in part.items():
-                made[name][start : start + len(values)] = values
+                result[name][start : start + len(values)] = values
             start += self._held
-        return made
+        return result
 
     def state(self) -> State:
         """Return the newest rows and the names of the files with the others."""

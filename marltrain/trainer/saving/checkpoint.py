@@ -307,16 +307,16 @@ def _read(path: Path, run_dir: Path) -> FoundCheckpoint:
     folder, number = complete_folder(path), path.resolve().name
     if folder.resolve().parent != folder.parent.resolve():
         raise SaveError(f"{folder}: is a link to {folder.resolve()}, out of its folder: put the checkpoint there")
-    told = _manifest(path)
-    if str(told["env_steps"]) != number:
-        raise SaveError(f"{folder / MANIFEST}: is of env step {told['env_steps']}, in the folder of env step {number}")
-    for name, expected in told["files"].items():
+    data = _manifest(path)
+    if str(data["env_steps"]) != number:
+        raise SaveError(f"{folder / MANIFEST}: is of env step {data['env_steps']}, in the folder of env step {number}")
+    for name, expected in data["files"].items():
         check_sha256(folder / name, expected, MANIFEST)
     info = read_json(folder / VALUES)
     if not isinstance(info, dict):
         raise SaveError(f"{folder / VALUES}: does not hold the state of a run, but a {type(info).__name__}")
     state = State(info, {**read_arrays(folder / ARRAYS), **read_arrays(folder / MEMORY)})
-    return FoundCheckpoint(path, run_dir, told, state)
+    return FoundCheckpoint(path, run_dir, data, state)
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -103,13 +103,13 @@ def described_agent(agent: Agent) -> dict[str, Any]:
     """Return an agent's class, backend and settings as JSON values."""
     inner = agent.inner if isinstance(agent, FrozenAgent) else agent
     settings = getattr(inner, "settings", None)
-    told: dict[str, Any] = {"type": type(inner).__name__, "frozen": inner is not agent}
+    data: dict[str, Any] = {"type": type(inner).__name__, "frozen": inner is not agent}
     if isinstance(inner, LearningAgent):
         backend = inner.backend
-        told |= {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
+        data |= {"backend": backend.name, "device": str(backend.device), "jit_compile": backend.jit_compile}
     if dataclasses.is_dataclass(settings):
-        told["settings"] = {f.name: _setting(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
-    return told
+        data["settings"] = {f.name: _setting(getattr(settings, f.name)) for f in dataclasses.fields(settings)}
+    return data
 
 
 def _setting(value: Any) -> Any:
@@ -183,31 +183,31 @@ def _check_threads(found: FoundCheckpoint, now: Mapping[str, int], *, any_thread
     for name, then in found.told["threads"].items():
         if now.get(name, then) == then:
             continue
-        told = f"{found.path} was computed with {then} threads of {name}, and there are {now[name]}"
+        text = f"{found.path} was computed with {then} threads of {name}, and there are {now[name]}"
         if not any_threads:
             raise ConfigError(
-                f"{told}: sums differ in their last bits. Set OMP_NUM_THREADS={then}, or give any_threads=True"
+                f"{text}: sums differ in their last bits. Set OMP_NUM_THREADS={then}, or give any_threads=True"
             )
-        warn(f"{told}: the run continues, but is not exact")
+        warn(f"{text}: the run continues, but is not exact")
 
 
 def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
     """Warn of each reason why a run resumed from this checkpoint differs from the uninterrupted run."""
-    told = [
+    data = [
         f"{found.path} was written with {name} {then}, this is {there[name]}: the run continues, but may not be exact"
         for name, then in found.told["versions"].items()
         if there.get(name, then) != then
     ]
     if not found.memory:
-        told.append(
+        data.append(
             f"{found.path} was written with memory=False: the run continues, but with an empty memory: it is not exact"
         )
     if not found.told["reproducible"]:
-        told.append(
+        data.append(
             f"{found.told['call']['env']} is marked as not reproducible: the run continues with new "
             "episodes, and is not exact"
         )
-    for message in told:
+    for message in data:
         warn(message)
 
 

@@ -100,11 +100,11 @@ class RunFolder:
         """Return the descriptor of the lock file, open and locked."""
         while True:
             try:
-                file, made = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), True
+                file, result = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), True
             except FileExistsError:
-                file, made = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644), False
+                file, result = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644), False
             try:
-                if not self._lock_file(file) and not (made or known):
+                if not self._lock_file(file) and not (result or known):
                     raise self._in_use()
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(file), self._lock.stat()):
@@ -195,11 +195,11 @@ def _new(path: Path, fresh: bool) -> RunFolder | None:
     """Create and lock a folder, or lock an existing one; return None for one that cannot be used (see `new_folder`)."""
     tries = 0
     while True:
-        made, tries = _make(path), tries + 1
-        if not made and (fresh or (_holds_run(path) and not (path / LOCK).exists())):
+        result, tries = _make(path), tries + 1
+        if not result and (fresh or (_holds_run(path) and not (path / LOCK).exists())):
             return None
         try:
-            return _lock(path, known=False, made=made)
+            return _lock(path, known=False, made=result)
         except ConfigError as error:
             if tries == MOST or not isinstance(error.__cause__, FileNotFoundError):
                 raise  # else another run has just given the folder back: create it again

@@ -90,7 +90,7 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
             run.context.streams.check_shown(step, np.setdiff1d(np.arange(envs.num_envs), new))
     run.go_on(step)
     if not found.memory:
-        run.context.streams.arrived(step, None)
+        run.context.streams.record_step(step, None)
     elif restarted:
         run.context.streams.restart(step, new)
     run.counters.dropped_steps += run.episodes.restart(new, step)

@@ -11,8 +11,8 @@ from marltrain.core.layout import Array
 from marltrain.policies.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.seats import Seats
-from marltrain.trainer.updating.pace import Defaults
 from marltrain.trainer.updating.scheduler import UpdateScheduler
+from marltrain.trainer.updating.update_schedule import Defaults
 
 COLLECT = ("serial", "overlap")
 TURN = 2e-4

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from marltrain.core.errors import AgentError
 from marltrain.core.layout import Array
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.seats import Seats
-from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, updates_due
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
+from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of, batch_steps_left, updates_due
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.planned_updates import CompiledUpdates
@@ -66,7 +66,13 @@ class PlannedScheduler(UpdateScheduler):
             return False
         budget = None if most is None else most - self.updates
         plan = due_rounds(
-            self.pace, self.num_envs, self._steps_since_update, self._credit, env_steps, budget, self._started
+            self.update_schedule,
+            self.num_envs,
+            self._steps_since_update,
+            self._credit,
+            env_steps,
+            budget,
+            self._started,
         )
         if plan:
             ready = self._started(plan[0].after)
@@ -75,7 +81,7 @@ class PlannedScheduler(UpdateScheduler):
         return bool(plan)
 
     def _batch_size(self) -> int:
-        return batch_size_of(self.seated.learner.pace, self.defaults)
+        return batch_size_of(self.seated.learner.update_schedule, self.defaults)
 
     def take_metrics(self) -> UpdateMetrics | None:
         """See `UpdateScheduler`; call it before `count_steps` counts the batch steps of the call."""
@@ -109,7 +115,7 @@ class PlannedScheduler(UpdateScheduler):
 
 
 def due_rounds(
-    pace: Pace, num_envs: int, since_update: int, credit: float, env_steps: int, budget: int | None,
+    schedule: UpdateSchedule, num_envs: int, since_update: int, credit: float, env_steps: int, budget: int | None,
     started: Callable[[int], Array],
 ) -> list[DueUpdates]:  # fmt: skip
     """Return the next rounds of updates, at most `MOST_PLANNED`.
@@ -118,13 +124,13 @@ def due_rounds(
     since_update: env steps since the last update.  credit: fraction of an update carried over from it.
     env_steps: env steps of the run.  started: batch steps from now -> the agents that learn by then, [K] bool.
     """
-    first, every = batch_steps_left(pace, num_envs, since_update), batch_steps_left(pace, num_envs)
+    first, every = batch_steps_left(schedule, num_envs, since_update), batch_steps_left(schedule, num_envs)
     ready, steps = started(first), since_update + num_envs * first
     plan: list[DueUpdates] = []
     updates = total = 0
     for after in range(first, first + MOST_PLANNED * every, every):
         if ready.any():
-            updates, credit = updates_due(pace, credit, steps)
+            updates, credit = updates_due(schedule, credit, steps)
         total, steps = total + updates, num_envs * every
         if (budget is not None and total >= budget) or (plan and total > MOST_PLANNED):
             break

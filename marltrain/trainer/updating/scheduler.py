@@ -22,7 +22,13 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.storage.checks import MOST_COUNTED, within
 from marltrain.storage.state import State
 from marltrain.trainer.seats import Seats
-from marltrain.trainer.updating.pace import Defaults, batch_size_of, batch_steps_left, pace_of, updates_due
+from marltrain.trainer.updating.update_schedule import (
+    Defaults,
+    batch_size_of,
+    batch_steps_left,
+    schedule_of,
+    updates_due,
+)
 
 Metrics = dict[str, dict[str, float]]
 """Label of an agent -> name -> value."""
@@ -83,8 +89,8 @@ class UpdateScheduler:
     def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without learning agents; `set_learning` sets them."""
         self.seated, self.streams, self.num_envs = seated, streams, num_envs
-        self.pace, self.defaults = pace_of(seated, defaults), defaults
-        self.period = batch_steps_left(self.pace, num_envs)
+        self.update_schedule, self.defaults = schedule_of(seated, defaults), defaults
+        self.period = batch_steps_left(self.update_schedule, num_envs)
         needs = seated.learner.needs
         self.shared = defaults.shared_memory and not (needs is not None and needs.shared)
         self.learn = np.zeros(len(seated.agents), bool)
@@ -133,17 +139,17 @@ class UpdateScheduler:
     def state(self) -> State:
         """Return the counts and the state of the reader."""
         reader = State() if self._reader is None else self._reader.state()
-        made = State.joined(reader=reader)
-        made.info |= {"gathered": self._steps_since_update, "credit": self._credit, "updates": self.updates}
-        made.info["behind"], made.info["lag"], made.arrays["practiced"] = self._behind, self.lag, self._practiced
-        return made
+        result = State.joined(reader=reader)
+        result.info |= {"gathered": self._steps_since_update, "credit": self._credit, "updates": self.updates}
+        result.info["behind"], result.info["lag"], result.arrays["practiced"] = self._behind, self.lag, self._practiced
+        return result
 
     def restore(self, state: State, *, memory: bool) -> None:
         """Restore what `state` returned, for the same seats; with memory=False a new rollout begins.
 
         Raises SaveError for impossible counts, such as more env steps than `update_freq` without an update.
         """
-        self._steps_since_update = state.count("gathered", high=(self.pace.update_freq or 1) - 1)
+        self._steps_since_update = state.count("gathered", high=(self.update_schedule.update_freq or 1) - 1)
         self._credit, self.updates = state.value("credit", float), state.count("updates")
         if not 0 <= self._credit < 1:
             raise SaveError(f"{state.place('credit')} must be a fraction of an update, below 1, got {self._credit}")
@@ -165,12 +171,12 @@ class UpdateScheduler:
     @property
     def is_due(self) -> bool:
         """Whether `update` must be called now: `update_freq` env steps have passed since the last call."""
-        return self._steps_since_update >= (self.pace.update_freq or 1)
+        return self._steps_since_update >= (self.update_schedule.update_freq or 1)
 
     @property
     def steps_left(self) -> int:
         """Number of batch steps until the next update is due."""
-        return batch_steps_left(self.pace, self.num_envs, self._steps_since_update)
+        return batch_steps_left(self.update_schedule, self.num_envs, self._steps_since_update)
 
     def prepare_updates(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
         """Prepare the updates of compiled code, if it can make them; return the batch steps allowed before `update`.
@@ -190,7 +196,7 @@ class UpdateScheduler:
             return False
         if self._reader.rollouts:
             return True
-        updates, _ = updates_due(self.pace, self._credit, self._steps_since_update)
+        updates, _ = updates_due(self.update_schedule, self._credit, self._steps_since_update)
         return updates > 0 and (most is None or most > self.updates)
 
     def update(self, env_steps: int, most: int | None = None) -> Metrics:
@@ -223,7 +229,7 @@ class UpdateScheduler:
 
     def _make(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Metrics:
         """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
-        rounds, rows = [], batch_size_of(self.seated.learner.pace, self.defaults)
+        rounds, rows = [], batch_size_of(self.seated.learner.update_schedule, self.defaults)
         for number, batch in batches:
             measured = self.seated.learner.update(batch, learn=ready, batch_size=rows)
             rounds.append(checked(self, measured, batch, number, ready, env_steps))
@@ -233,7 +239,7 @@ class UpdateScheduler:
         self, reader: Reader, ready: Array, steps: int, most: int | None
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
         """Yield the number and the batch of each update that is due after `steps` env steps."""
-        gammas, rows = self.seated.learner.gammas(), batch_size_of(self.seated.learner.pace, self.defaults)
+        gammas, rows = self.seated.learner.gammas(), batch_size_of(self.seated.learner.update_schedule, self.defaults)
         if reader.rollouts:
             self.updates += 1
             given = (gammas, rngs_of(self.seated, ready)) if reader.draws else (gammas,)
@@ -242,9 +248,9 @@ class UpdateScheduler:
                 rollout.lag = np.full(rollout.weight.shape, self.lag, np.float32)
             yield self.updates, rollout
             replaying = isinstance(reader, ReplayedRolloutReader) and (reader.sequences.size()[ready] > 0).any()
-            updates = self.pace.replay_ratio if replaying else 0
+            updates = self.update_schedule.replay_ratio if replaying else 0
         else:
-            updates, self._credit = updates_due(self.pace, self._credit, steps)
+            updates, self._credit = updates_due(self.update_schedule, self._credit, steps)
         for _ in range(updates if most is None else min(updates, most - self.updates)):
             self.updates += 1
             yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, rows)
@@ -253,7 +259,7 @@ class UpdateScheduler:
         """Return the agents that an update would train now, [K] bool; call it when no update is under way."""
         reader.admit()
         if reader.rollouts:
-            return self.learn & (reader.size() >= self.pace.least_rows)
+            return self.learn & (reader.size() >= self.update_schedule.least_rows)
         ready: Array = self._started() & (reader.size() > 0)
         if ready.any():
             _check_first_rows(self, reader)
@@ -261,7 +267,7 @@ class UpdateScheduler:
 
     def _started(self, steps: int = 0) -> Array:
         """Return the agents that learn and will have passed `learning_starts` in `steps` batch steps, [K] bool."""
-        started: Array = self.learn & (self._practiced + self.num_envs * steps >= self.pace.learning_starts)
+        started: Array = self.learn & (self._practiced + self.num_envs * steps >= self.update_schedule.learning_starts)
         return started
 
 

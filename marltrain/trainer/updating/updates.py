@@ -51,13 +51,13 @@ class Updates:
 
     def _updated(self, due: Sequence[UpdateScheduler]) -> Metrics:
         """Make the updates of schedulers that are due; those that are made in actors are made at the same time."""
-        made = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
+        result = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
         while any(scheduler.advance for scheduler in due):
-            for metrics, scheduler in zip(made, due, strict=True):
+            for metrics, scheduler in zip(result, due, strict=True):
                 metrics.update({} if scheduler.advance is None else scheduler.advance())
         for scheduler in due:
             scheduler.times_due += 1
-        parts = map(_with_lag, due, made)
+        parts = map(_with_lag, due, result)
         return {label: values for metrics in parts for label, values in metrics.items()}
 
     def add(self, metrics: UpdateMetrics) -> None:

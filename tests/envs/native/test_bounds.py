@@ -55,9 +55,9 @@ def test_whole_numbers_just_outside_are_refused_by_name(case):
                 said = (
                     f"environment 2, field '{name}'{entry} must be a number from {low[at]} to {high[at]}, got {wrong}"
                 )
-                with pytest.raises(ConfigError) as told:
+                with pytest.raises(ConfigError) as data:
                     batch.restore(saved)
-                assert said in str(told.value) and batch.game.name in str(told.value)
+                assert said in str(data.value) and batch.game.name in str(data.value)
                 with pytest.raises(ConfigError, match=f"environment 2, field '{name}'"):
                     batch.set_state(2, {name: saved[name][2]})
                 assert (batch.records == before).all()

@@ -77,6 +77,6 @@ def test_what_is_compiled_is_loaded_by_the_next_process_unless_its_rules_have_ch
         write(tmp_path / "rule.py", str(step))
         (tmp_path / "helper.py").write_text(HELPER.format(step=step))
         found.append(play(tmp_path, shipped, rule, name, module))
-    assert [told.pop(shipped)[1] for told in found] == [0, 1, 1]
-    for told, reward, hits in zip(found, (2.0, 7.0, 2.0), (0, 0, 1), strict=True):
-        assert told == {game: [reward, hits] for game in (rule, name, module)}
+    assert [data.pop(shipped)[1] for data in found] == [0, 1, 1]
+    for data, reward, hits in zip(found, (2.0, 7.0, 2.0), (0, 0, 1), strict=True):
+        assert data == {game: [reward, hits] for game in (rule, name, module)}

@@ -75,9 +75,9 @@ def turned(angles, made):
 def test_cosine_and_sine_of_a_standing_and_of_a_fallen_pole():
     """To the last bit but one, on both sides of the angle up to which they are series."""
     angles = np.concatenate([np.linspace(-2 * SMALL, 2 * SMALL, 4001), [0.0, 1e-9, SMALL, np.nextafter(SMALL, 1), 1e5]])
-    made = np.zeros((len(angles), 2))
-    turned(angles, made)
+    result = np.zeros((len(angles), 2))
+    turned(angles, result)
     exact = np.array([(math.cos(angle), math.sin(angle)) for angle in angles])
-    assert abs(made - exact)[:, 0].max() <= 2**-53
-    assert (abs(made - exact)[:, 1] <= 2**-52 * abs(exact[:, 1])).all()
+    assert abs(result - exact)[:, 0].max() <= 2**-53
+    assert (abs(result - exact)[:, 1] <= 2**-52 * abs(exact[:, 1])).all()
     assert SMALL > STEEPEST

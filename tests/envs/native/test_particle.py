@@ -63,16 +63,16 @@ def test_bumping_costs_nothing_in_the_first_stage_of_a_curriculum(sizes, first_o
 
     The second stage is held against the game without a curriculum: mpe2 1.1 never leaves the first one.
     """
-    told = []
+    data = []
 
     def choose(spec, step, rng):
-        told.append(step.reward.min())
+        data.append(step.reward.min())
         return towards(first_other)(spec, step, rng)
 
     both = {**sizes, "local_ratio": 1.0}
     hold("mpe2/simple_spread_v3", "marltrain/simple_spread_v3", lambda env: {**world(env), "stage": stage},
          {**both, "curriculum": stage == 0}, {**both, "curriculum": True}, episodes=20, choose=choose)  # fmt: skip
-    assert min(told) == worst
+    assert min(data) == worst
 
 
 def with_goal(env):

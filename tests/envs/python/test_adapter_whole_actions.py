@@ -25,11 +25,11 @@ COLORS = spaces.Box(0, 255, (1, 2), np.uint8)
     ],
 )
 def test_environments_get_their_own_numbers(space, sizes, chosen, sent):
-    made = []
+    result = []
 
     def build():
-        made.append(Whole(space))
-        return made[-1]
+        result.append(Whole(space))
+        return result[-1]
 
     vector = DummyVectorEnv(resolve(build), 1)
     (group,) = vector.spec.groups
@@ -37,7 +37,7 @@ def test_environments_get_their_own_numbers(space, sizes, chosen, sent):
     assert group.action_space.nvec.reshape(-1).tolist() == sizes
     vector.reset(0)
     step = vector.step(act(vector.spec, player_0=chosen))
-    (given,) = made[-1].given
+    (given,) = result[-1].given
     assert given.dtype == sent.dtype and given.shape == sent.shape and (given == sent).all()
     assert rewards(vector.spec, step) == [sent.sum()]
     with pytest.raises(EnvError, match="is not legal"):
@@ -60,16 +60,16 @@ def test_actions_with_too_many_values_are_refused(space, message):
 
 @pytest.mark.parametrize("space", [BINARY, LEVERS])
 def test_agents_random_agents_and_functions_act_in_the_space(space):
-    made = mt.PPO(spaces.Box(0, 9, (1,), np.float32), space, seed=0, network=mt.MLP((4,)))
-    assert isinstance(made.action_space, spaces.MultiDiscrete)
-    assert space.contains(made.act(np.zeros(1, np.float32)).astype(space.dtype))
+    result = mt.PPO(spaces.Box(0, 9, (1,), np.float32), space, seed=0, network=mt.MLP((4,)))
+    assert isinstance(result.action_space, spaces.MultiDiscrete)
+    assert space.contains(result.act(np.zeros(1, np.float32)).astype(space.dtype))
     largest = (space.high if isinstance(space, spaces.Box) else np.ones(space.shape, bool)).copy()
     trainer = mt.DecentralizedTrainer(Whole, {"space": space}, num_test_envs=1, seed=0, progress=False, run_dir=False)
     for agent, right in ((mt.FunctionAgent(lambda seen: largest), 4 * largest.sum()), (mt.RandomAgent(), None)):
         (got,) = trainer.test([agent], episodes=1).returns[0]
         assert right is None or got == right
-    assert made.act(np.zeros((5, 1), np.float32)).shape == (5, *space.shape)
-    assert np.isfinite(trainer.test([made], episodes=1).returns).all()
+    assert result.act(np.zeros((5, 1), np.float32)).shape == (5, *space.shape)
+    assert np.isfinite(trainer.test([result], episodes=1).returns).all()
 
 
 def test_an_agent_learns_which_bits_pay_and_is_loaded(tmp_path):

@@ -149,16 +149,16 @@ def test_rare_impurities_are_found():
 
 
 def test_fewer_resets_are_compared_of_long_episodes():
-    made = []
+    result = []
 
     class Long(Film):
         def __init__(self):
             super().__init__(length=999)
-            made.append(self)
+            result.append(self)
 
-    assert check_env(Long).ok and len(made) == 3 + 6  # for the spaces, the checks, and as the used one; 6 fresh ones
-    made.clear()
-    assert check_env(Long, resets=2).ok and len(made) == 3 + 3
+    assert check_env(Long).ok and len(result) == 3 + 6  # for the spaces, the checks, and as the used one; 6 fresh ones
+    result.clear()
+    assert check_env(Long, resets=2).ok and len(result) == 3 + 3
 
 
 class Hundred(Crowd):

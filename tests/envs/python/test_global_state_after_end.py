@@ -149,21 +149,21 @@ def test_workers_write_the_same():
 
 
 def test_agents_that_read_no_state_do_not_compute_it():
-    made: list[Bodies] = []
+    result: list[Bodies] = []
 
     def make():
-        made.append(Bodies())
-        return made[-1]
+        result.append(Bodies())
+        return result[-1]
 
     for algorithm, asked in (("ppo", False), ("mappo", True)):
-        made.clear()
+        result.clear()
         agents = mt.make_agents(algorithm, make, seed=0, network=mt.MLP((4,)), epochs=1)
         trainer = mt.DecentralizedTrainer(
             make, num_train_envs=2, update_freq=16, steps_per_train=16, test_freq=None, seed=0, progress=False,
             run_dir=False,
         )  # fmt: skip
         trainer.train(agents, [1, 1], plot=False)
-        assert any(env.asked for env in made) == asked, algorithm
+        assert any(env.asked for env in result) == asked, algorithm
 
 
 @pytest.mark.parametrize("algorithm", ["mappo", "qmix", "coma"])

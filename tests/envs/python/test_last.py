@@ -76,14 +76,14 @@ def test_every_step_by_hand():
 def loop(env, seed, choose):
     """PettingZoo's own loop: for each player what last() reported, and all that was seen at moves and ends."""
     reported: dict[str, list[float]] = {name: [] for name in env.possible_agents}
-    told = []
+    data = []
     env.reset(seed=seed)
     for name in env.agent_iter():
         seen, reward, terminated, truncated, _ = env.last()
         reported[name].append(float(reward))
-        told.append((name, np.asarray(seen["observation"] if isinstance(seen, dict) else seen).tolist()))
+        data.append((name, np.asarray(seen["observation"] if isinstance(seen, dict) else seen).tolist()))
         env.step(None if terminated or truncated else choose(seen))
-    return reported, told
+    return reported, data
 
 
 class Tenfold(BaseWrapper):
@@ -122,7 +122,7 @@ def test_random_games_are_those_of_the_loop(wrap):
             moves.append(int(rng.choice(np.flatnonzero(seen["action_mask"]))))
             return moves[-1]
 
-        reported, told = loop(wrap(), seed, choose)
+        reported, data = loop(wrap(), seed, choose)
         vector = DummyVectorEnv(wrap, 1)
         spec, step = vector.spec, vector.reset(run_seed([seed % 2, seed % 2]))
         for _ in range(2 if wrap is loud else 1):
@@ -136,7 +136,7 @@ def test_random_games_are_those_of_the_loop(wrap):
                 seen += column(spec, step).get("final_obs", {}).items()
                 for p, name in enumerate(spec.names):
                     gained[name] += [float(step.reward[p, 0])] if step.reward[p, 0] else []
-            assert step.ended[0] and sorted(seen) == sorted((name, list(value)) for name, value in told)
+            assert step.ended[0] and sorted(seen) == sorted((name, list(value)) for name, value in data)
             assert gained == {name: [value for value in values if value] for name, values in reported.items()}
 
 

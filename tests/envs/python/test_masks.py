@@ -40,8 +40,8 @@ class Scripted(gymnasium.Env):
         number = np.full(1, self.t, np.float32)
         own = {"action_mask": self.seen[self.t]} if self.t in self.seen else {}
         nested = isinstance(self.observation_space, spaces.Dict)
-        told = {"action_mask": self.infos[self.t]} if self.t in self.infos else {}
-        return {"observation": number, **own} if nested else number, told
+        data = {"action_mask": self.infos[self.t]} if self.t in self.infos else {}
+        return {"observation": number, **own} if nested else number, data
 
 
 PLAIN = spaces.Dict({"observation": NUMBER})

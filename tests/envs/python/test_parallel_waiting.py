@@ -55,11 +55,11 @@ class Gate(ParallelEnv):
 
 
 def test_a_player_whose_mask_allows_nothing_waits():
-    made: list[Gate] = []
+    result: list[Gate] = []
 
     def make():
-        made.append(Gate())
-        return made[-1]
+        result.append(Gate())
+        return result[-1]
 
     vector = DummyVectorEnv(make, 1)
     assert vector.spec.turn_based
@@ -73,18 +73,18 @@ def test_a_player_whose_mask_allows_nothing_waits():
     assert turns == [["a", "b"], ["a"], ["a", "b"], ["a"], ["a", "b"], ["a", "b"]]
     assert paid == [[0, 0], [10, 1], [20, 2], [30, 3], [40, 4]]
     assert step.ended[0] and step.terminated.all()
-    assert made[-1].sent == [{"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}]
+    assert result[-1].sent == [{"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}, {"a": 1}, {"a": 1, "b": 1}]
 
 
 def test_a_transition_of_a_waiting_player_holds_the_rewards_of_its_waiting():
     """The decisions of b at 0 and 2 bring 0 + 1 and 2 + 3, that at 4 brings 4; those of a 0, 10, 20, 30 and 40."""
     vector = DummyVectorEnv(Gate, 2)
     streams = Streams(vector.spec, 2, {0: Storage(8)})
-    streams.arrived(vector.reset(0))
+    streams.record_step(vector.reset(0))
     for _ in range(5):
         actions = act(vector.spec, 2)
-        streams.decided(0, actions[0], {})
-        streams.arrived(vector.step(actions))
+        streams.record_actions(0, actions[0], {})
+        streams.record_step(vector.step(actions))
     ring = streams.rings[0]
     credited = [{t: ring.reward[p, t, 1].item() for t in range(5) if ring.acted[p, t, 1]} for p in range(2)]
     assert credited == [{0: 0, 1: 10, 2: 20, 3: 30, 4: 40}, {0: 1, 2: 5, 4: 4}]
@@ -102,8 +102,8 @@ def test_pettingzoos_conversion_plays_the_game_that_it_converts(game):
         for field in ("turn", "alive", "reward", "terminated", "truncated", "ended"):
             assert np.array_equal(getattr(one, field), getattr(other, field)), field
         turn = one.turn[0]
-        for told in ("obs/0", "legal/0"):
-            assert (one.arrays()[told][turn] == other.arrays()[told][turn]).all(), told
+        for data in ("obs/0", "legal/0"):
+            assert (one.arrays()[data][turn] == other.arrays()[data][turn]).all(), data
         actions = random_actions(turns.spec, one, rng)
         one, other = turns.step(actions), parallel.step(actions)
 

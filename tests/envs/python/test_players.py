@@ -46,21 +46,21 @@ def test_rewards_of_each_form_by_hand(form, paid, keys):
 @pytest.mark.parametrize("flags", ["list", "array", "mapping"])
 @pytest.mark.parametrize("keys", [None, ("player_0", "player_1")])
 def test_a_player_that_is_over_gets_no_more_rewards_and_does_nothing(flags, keys):
-    made = []
+    result = []
 
     class Kept(Team):
         def __init__(self, **arguments):
             super().__init__(**arguments)
-            made.append(self)
+            result.append(self)
 
     _, said = play(Kept, {"flags": flags, "keys": keys, "leaves": 2}, chosen={"player_0": 2, "player_1": 1})
     assert [step["reward"]["player_0"] for step in said[1:]] == [2, 2, 0, 0]
     assert [step["reward"]["player_1"] for step in said[1:]] == [2, 2, 2, 2]
     assert said[2]["terminated"] == {"player_0": True} and said[2]["final_obs"] == {"player_0": [2, 0]}
     assert list(said[3]["turn"]) == ["player_1"] and said[4]["terminated"] == {"player_1": True}
-    given = [tuple(one.values()) if keys else one for one in made[-1].given]
+    given = [tuple(one.values()) if keys else one for one in result[-1].given]
     assert given == [(2, 1), (2, 1), (0, 1), (0, 1)]
-    assert all(isinstance(one, dict if keys else tuple) for one in made[-1].given)
+    assert all(isinstance(one, dict if keys else tuple) for one in result[-1].given)
 
 
 def test_the_flag_of_all_players_ends_the_episode():

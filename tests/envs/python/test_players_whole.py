@@ -16,11 +16,11 @@ def test_workers_see_the_same():
     source = resolve("tests.players_toys:Masked")
     frames = []
     vectors: list[VectorEnv] = [DummyVectorEnv(source, 3), SubprocVectorEnv(source, 3, num_workers=2)]
-    for made in vectors:
-        made.reset(5)
-        frames.append([snapshot(made.step(act(made.spec, 3, player_0=(t + 1) % 3, player_1=(t + 2) % 3)))
+    for result in vectors:
+        result.reset(5)
+        frames.append([snapshot(result.step(act(result.spec, 3, player_0=(t + 1) % 3, player_1=(t + 2) % 3)))
                        for t in (0, 1, 2, 3)])  # fmt: skip
-        made.close()
+        result.close()
     for mine, yours in zip(*frames, strict=True):
         for name, value in mine.items():
             np.testing.assert_array_equal(value, yours[name])

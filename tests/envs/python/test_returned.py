@@ -128,10 +128,10 @@ REWARDS = [
 
 @pytest.mark.parametrize(("reward", "said"), REWARDS)
 def test_a_reward_that_is_not_one_number_names_player_step_and_remedy(reward, said):
-    told = played(Alone, 1, faulty=(ZERO, reward, False, False, {}))
-    assert "step 3: player 'player_0': reward" in told and said in told
-    told = played(Together, 2, change=paid(reward))
-    assert "step 3: player 'ben': reward" in told and said in told
+    data = played(Alone, 1, faulty=(ZERO, reward, False, False, {}))
+    assert "step 3: player 'player_0': reward" in data and said in data
+    data = played(Together, 2, change=paid(reward))
+    assert "step 3: player 'ben': reward" in data and said in data
 
 
 @pytest.mark.parametrize(("last", "step"), [(False, 6), (True, 7)])
@@ -143,8 +143,8 @@ def test_a_reward_of_several_numbers_in_a_game_by_turns(reward, last, step):
         env = parallel_to_aec(Together(paid(reward)))
         return OwnLast(env) if last else env
 
-    told = played(make, 2)
-    assert f"step {step}: player 'ben': reward" in told and "expected one real number" in told
+    data = played(make, 2)
+    assert f"step {step}: player 'ben': reward" in data and "expected one real number" in data
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_a_reward_of_several_numbers_in_a_game_by_turns(reward, last, step):
     ],
 )
 def test_an_old_reset_and_a_missing_info(begins, said):
-    told = played(Alone, 1, begins=begins)
-    assert "environment 'Alone' cannot be reset" in told and said in told
+    data = played(Alone, 1, begins=begins)
+    assert "environment 'Alone' cannot be reset" in data and said in data
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_an_old_reset_of_several_players(begins, said):
     ],
 )
 def test_a_step_that_returns_other_values(faulty, said):
-    told = played(Alone, 1, faulty=faulty)
-    assert "step 3: " in told and said in told
+    data = played(Alone, 1, faulty=faulty)
+    assert "step 3: " in data and said in data
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_wrappers_of_marltrain_give_the_same_errors(wrap):
             super().reset()
             return dict.fromkeys(NAMES, np.zeros((8, 8, 1), np.uint8))
 
-    made = wrap(Images, 2) if wrap is mt.FrameStack else wrap(Images)
-    assert "the infos, a dict, is missing" in played(made, 2)
+    result = wrap(Images, 2) if wrap is mt.FrameStack else wrap(Images)
+    assert "the infos, a dict, is missing" in played(result, 2)
 
 
 def test_check_env_gives_the_same_error():

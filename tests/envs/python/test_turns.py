@@ -127,17 +127,17 @@ def test_rewards_between_two_turns_are_what_last_reports():
 
         vector, spec, step = relay(parities=(seed % 2,))
         gathered = dict.fromkeys(spec.names, 0.0)
-        told: dict[str, list[float]] = {name: [] for name in spec.names}
+        data: dict[str, list[float]] = {name: [] for name in spec.names}
         for move in [move for move in moves if move is not None]:
             (mover,) = column(spec, step)["turn"]
-            told[mover].append(gathered[mover])
+            data[mover].append(gathered[mover])
             gathered[mover] = 0.0
             step = vector.step(act(spec, **{mover: move}))
             for p, name in enumerate(spec.names):
                 gathered[name] += float(step.reward[p, 0])
                 if step.terminated[p, 0]:
-                    told[name].append(gathered[name])
-        assert step.ended[0] and told == reported
+                    data[name].append(gathered[name])
+        assert step.ended[0] and data == reported
 
 
 class Lingering(Relay):
@@ -296,19 +296,19 @@ def test_what_the_steps_say_of_an_episode_is_what_last_reports_in_sum():
         reported[name] += reward
         env.step(None if over else 0)
     assert tuple(reported.values()) == Inn.RETURNS
-    told = [(step.reward if t else step.start_reward).copy() for t, (_, step) in enumerate(inn())]
-    assert (sum(told[:9]) == np.array(Inn.RETURNS)[:, None]).all()
+    data = [(step.reward if t else step.start_reward).copy() for t, (_, step) in enumerate(inn())]
+    assert (sum(data[:9]) == np.array(Inn.RETURNS)[:, None]).all()
 
 
 def test_a_reward_before_a_players_first_decision_is_credited_to_none():
     vector = DummyVectorEnv(Inn, 3)
     streams = Streams(vector.spec, 3, {0: Storage(11)})
     ring = streams.rings[0]
-    streams.arrived(vector.reset(0))
+    streams.record_step(vector.reset(0))
     for _ in Inn.SCRIPT:
         actions = act(vector.spec, 3)
-        streams.decided(0, actions[0], {})
-        streams.arrived(vector.step(actions))
+        streams.record_actions(0, actions[0], {})
+        streams.record_step(vector.step(actions))
     credited = {
         name: [(t, ring.reward[p, t, 1].tolist()) for t in range(8) if ring.acted[p, t, 1]]
         for p, name in enumerate(vector.spec.names)

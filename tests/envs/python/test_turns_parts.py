@@ -56,11 +56,11 @@ def test_each_part_is_learned_by_itself():
     """Of four moves ann makes 0 and 3: the first brings 0 + 20 + 30, the last, which ends the part, 0 + 500."""
     vector = DummyVectorEnv(lambda: MultiEpisodeEnv(Relay(absences=False, length=4), 2), 1)
     streams = Streams(vector.spec, 1, {0: Storage(10)})
-    streams.arrived(vector.reset(0))
+    streams.record_step(vector.reset(0))
     for _ in range(8):
         actions = act(vector.spec)
-        streams.decided(0, actions[0], {})
-        streams.arrived(vector.step(actions))
+        streams.record_actions(0, actions[0], {})
+        streams.record_step(vector.step(actions))
     ring = streams.rings[0]
     credited = [{t: ring.reward[p, t, 0].item() for t in range(8) if ring.acted[p, t, 0]} for p in range(3)]
     assert credited == [

@@ -49,10 +49,10 @@ def test_a_worker_that_is_lost_in_a_step_costs_its_own_environments_running_epis
         for _ in range(2):
             vector.step(act(vector.spec, 4))
         step = vector.step(act(vector.spec, 4))
-        (told,) = vector.faults
+        (data,) = vector.faults
         seed = child_seed(run, "episode", "train", 2, 0)
-        assert told[:5] == (KINDS[fault], 2, 0, seed, 3) and told.cut == (2, 3)
-        assert told.message.startswith(f"environment 2 (Flaky), episode 0 (seed {seed}), step 3: worker 1, which held ")
+        assert data[:5] == (KINDS[fault], 2, 0, seed, 3) and data.cut == (2, 3)
+        assert data.message.startswith(f"environment 2 (Flaky), episode 0 (seed {seed}), step 3: worker 1, which held ")
         assert step.ended.tolist() == [False, False, True, True]
         assert step.episode.tolist() == [0, 0, 1, 1]
         assert step.reward.tolist() == [[1, 1, 0, 0]] * 2
@@ -71,8 +71,8 @@ def test_a_worker_that_is_lost_in_a_reset_begins_with_the_next_episodes():
     with make_vector(Flaky, {"fault": "kill", "at": 0, "every": 5}, 4, **SURVIVING) as vector:
         for _ in range(2):
             step = vector.reset(run)
-            (told,) = vector.faults
-            assert told[:5] == ("died", 0, 0, child_seed(run, "episode", "train", 0, 0), 0) and told.cut == ()
+            (data,) = vector.faults
+            assert data[:5] == ("died", 0, 0, child_seed(run, "episode", "train", 0, 0), 0) and data.cut == ()
             assert step.episode.tolist() == [1, 1, 0, 0] and not step.ended.any() and step.turn[0].all()
             for _ in range(9):
                 vector.step(act(vector.spec, 4))
@@ -98,8 +98,8 @@ def test_a_worker_that_is_lost_when_an_episode_ends_costs_that_one_too():
         for _ in range(9):
             vector.step(act(vector.spec, 4))
         step = vector.step(act(vector.spec, 4))
-        (told,) = vector.faults
-        assert told[:3] == ("died", 0, 1) and told.cut == (0, 1)
+        (data,) = vector.faults
+        assert data[:3] == ("died", 0, 1) and data.cut == (0, 1)
         assert step.episode.tolist() == [2, 1, 1, 1] and step.ended.all()
         assert step.truncated.tolist() == [[False, False, True, True]] * 2
 
@@ -127,9 +127,9 @@ def test_a_worker_killed_between_steps_is_replaced_at_the_next():
         vector.step(act(vector.spec, 4))
         os.kill(vector._pool._processes[1].pid, signal.SIGKILL)
         step = vector.step(act(vector.spec, 4))
-        (told,) = vector.faults
-        assert told[:5] == ("died", -1, -1, -1, -1) and told.cut == (2, 3)
-        assert told.message == "worker 1, which held environments 2 to 3 (Identity), was killed by signal 9 (SIGKILL)"
+        (data,) = vector.faults
+        assert data[:5] == ("died", -1, -1, -1, -1) and data.cut == (2, 3)
+        assert data.message == "worker 1, which held environments 2 to 3 (Identity), was killed by signal 9 (SIGKILL)"
         assert step.episode.tolist() == [0, 0, 1, 1]
 
 
@@ -222,8 +222,8 @@ class Unbuilt(Identity):
 
 def test_a_worker_that_hangs_while_it_builds_is_an_error(monkeypatch):
     monkeypatch.setattr(pool, "STARTING", 0.25)
-    told = r"environments 0 to 2 \(Unbuilt\), did not build them within 0.5 s \(env_timeout, and 0.25 s to start\)"
-    with pytest.raises(WorkerError, match=told):
+    text = r"environments 0 to 2 \(Unbuilt\), did not build them within 0.5 s \(env_timeout, and 0.25 s to start\)"
+    with pytest.raises(WorkerError, match=text):
         make_vector(Unbuilt, None, 3, vector="subproc", num_workers=1, env_timeout=0.25)
 
 
@@ -289,8 +289,8 @@ def test_a_lost_worker_is_an_error_where_faults_are(fault):
     assert isinstance(vector, SubprocVectorEnv)
     pids = [process.pid for process in vector._pool._processes]
     vector.reset(0)
-    told = {"hang": r"did not answer within 2 s \(env_timeout\)", "kill": "killed by signal 9"}[fault]
-    with pytest.raises(WorkerError, match=rf"worker \d, which held environments . to . \(Broken\), .*{told}"):
+    data = {"hang": r"did not answer within 2 s \(env_timeout\)", "kill": "killed by signal 9"}[fault]
+    with pytest.raises(WorkerError, match=rf"worker \d, which held environments . to . \(Broken\), .*{data}"):
         for _ in range(3):
             vector.step(act(vector.spec, 4))
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)

@@ -71,8 +71,8 @@ def test_a_worker_that_is_lost_while_episodes_are_played_again_begins_the_next_o
                      env_timeout=1.0, **SURVIVING) as again:  # fmt: skip
         step, lost = again.restore(saved)
         assert [e for e, _ in lost] == [2, 3] and "did not answer within" in lost[0][1]
-        (told,) = again.faults
-        assert told[:3] == ("timeout", 3, 0) and told.cut == ()
+        (data,) = again.faults
+        assert data[:3] == ("timeout", 3, 0) and data.cut == ()
         assert step.ended.tolist() == [False, False, True, True] and step.episode.tolist() == [0, 0, 1, 1]
         obs = step.obs[0]
         assert isinstance(obs, np.ndarray) and np.array_equal(obs[:, :2], kept["obs 0 0"][:, :2])

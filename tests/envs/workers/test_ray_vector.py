@@ -54,10 +54,10 @@ def test_an_actor_that_is_lost_in_a_step_is_replaced_and_costs_its_running_episo
         vector.reset(run_of([[2, 0]]))
         for _ in range(3):
             step = vector.step(act(vector.spec, 4))
-        (told,) = vector.faults
-        assert told[:5] == (kind, -1, -1, -1, -1) and told.cut == (2, 3)
-        assert told.message.startswith("actor 1, which held environments 2 to 3 (Flaky), on node ")
-        assert told_of in told.message
+        (data,) = vector.faults
+        assert data[:5] == (kind, -1, -1, -1, -1) and data.cut == (2, 3)
+        assert data.message.startswith("actor 1, which held environments 2 to 3 (Flaky), on node ")
+        assert told_of in data.message
         assert step.ended.tolist() == [False, False, True, True] and step.episode.tolist() == [0, 0, 1, 1]
         assert step.reward.tolist() == [[1, 1, 0, 0]] * 2 and not step.truncated.any()
         step = vector.step(act(vector.spec, 4))
@@ -82,8 +82,8 @@ if LONG:  # the limit is waited for
         arguments = {"fault": "hang", "at": 3}
         with make_vector(Broken, arguments, 3, vector="ray", num_workers=1, timeout=15.0) as vector:
             vector.reset(0)
-            told = r"actor 0, which held environments 0 to 2 .*, on node \S+, did not answer within 15 s \(timeout\)"
-            with pytest.raises(WorkerError, match=told):
+            text = r"actor 0, which held environments 0 to 2 .*, on node \S+, did not answer within 15 s \(timeout\)"
+            with pytest.raises(WorkerError, match=text):
                 for _ in range(3):
                     vector.step(act(vector.spec, 3))
             with pytest.raises(WorkerError, match="closed"):

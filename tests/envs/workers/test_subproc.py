@@ -27,11 +27,11 @@ def halved(env=Identity, env_args=None, num_envs=5, num_workers=3, **settings) -
 def plans(spec, num_envs, steps=STEPS):
     """Random actions of so many batch steps."""
     rng = np.random.default_rng(0)
-    made = [empty_actions(spec, num_envs) for _ in range(steps)]
-    for actions in made:
+    result = [empty_actions(spec, num_envs) for _ in range(steps)]
+    for actions in result:
         for group, array in zip(spec.groups, actions, strict=True):
             array[...] = rng.integers(group.action_space.n, size=array.shape)
-    return made
+    return result
 
 
 def part(vector, half, step) -> dict:
@@ -129,8 +129,8 @@ def test_a_worker_that_dies_takes_nothing_of_the_other_half_with_it(lost):
         for half in (0, 1):
             vector.send_half(half, actions)
         steps = [vector.recv_half(half) for half in (0, 1)]
-        (told,) = vector.faults
-        assert told.kind == "died" and told.cut == ((0, 1) if lost == 0 else (2, 3))
+        (data,) = vector.faults
+        assert data.kind == "died" and data.cut == ((0, 1) if lost == 0 else (2, 3))
         assert [step.ended.tolist() for step in steps] == [[half == lost] * 2 for half in (0, 1)]
         assert [step.episode.tolist() for step in steps] == [[int(half == lost)] * 2 for half in (0, 1)]
         assert not vector.step(actions).ended.any() and not vector.faults

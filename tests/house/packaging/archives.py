@@ -59,15 +59,15 @@ def build(folder: Path) -> tuple[Path, Path]:
 
     The copy keeps metadata of an earlier build, which setuptools would read again, out of the archives.
     """
-    source, made = folder / "source", folder / "dist"
+    source, result = folder / "source", folder / "dist"
     shutil.copytree(PACKAGE, source / "marltrain", ignore=shutil.ignore_patterns("__pycache__"))
     for name in BUILT_FROM:
         shutil.copy(ROOT / name, source / name)
-    made.mkdir()
-    done = subprocess.run([sys.executable, "-c", BUILD, str(made)], cwd=source, capture_output=True, text=True)
+    result.mkdir()
+    done = subprocess.run([sys.executable, "-c", BUILD, str(result)], cwd=source, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the archives cannot be built:\n{done.stdout}\n{done.stderr}")
-    return made / f"{NAME}.tar.gz", made / f"{NAME}-py3-none-any.whl"
+    return result / f"{NAME}.tar.gz", result / f"{NAME}-py3-none-any.whl"
 
 
 def keep(archives: Sequence[Path]) -> None:

@@ -42,13 +42,13 @@ def direct_names(extras: list[str]) -> list[str]:
 def lower_bounds(tried: Environment, extras: list[str]) -> Path:
     """Return a file with the lowest versions that pyproject.toml allows, and the newest of their own dependencies."""
     tried.install("uv")
-    made, words = tried.work / "oldest.txt", [word for name in extras for word in ("--extra", name)]
+    result, words = tried.work / "oldest.txt", [word for name in extras for word in ("--extra", name)]
     version = tried.run_python("import platform; print(platform.python_version())").strip()
     tried.run(
         "uv", "pip", "compile", "--quiet", "--resolution", "lowest-direct", "--python-version", version,
-        *words, ROOT / "pyproject.toml", "--output-file", made,
+        *words, ROOT / "pyproject.toml", "--output-file", result,
     )  # fmt: skip
-    return made
+    return result
 
 
 def main() -> None:

@@ -112,12 +112,12 @@ def measured(name: str) -> Iterator[None]:
 @contextmanager
 def environment(folder: Path, python: str = sys.executable) -> Iterator[Environment]:
     """Yield a new environment of an interpreter in `folder`, and remove it at the end."""
-    made = Environment(folder)
+    result = Environment(folder)
     shutil.rmtree(folder, ignore_errors=True)
     for inner in ("work", "home"):
         (folder / inner).mkdir(parents=True)
     try:
         subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True, cwd=folder)
-        yield made
+        yield result
     finally:
         shutil.rmtree(folder, ignore_errors=True)

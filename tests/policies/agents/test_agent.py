@@ -175,8 +175,8 @@ def test_a_mask_beside_one_part_leaves_that_part_alone_for_layout_and_agent_alik
     run.train([Asking(), mt.RandomAgent(), agent], [0, 0, 1], plot=False)
     player: Any = probe(resolve(Named, {})).players[0]
     assert list(player.layout.shapes) == list(agent.layout.shapes)
-    told = seen[0] if key == "observation" else seen[0].pop(key)
-    assert told.shape[1:] == (3,)
+    data = seen[0] if key == "observation" else seen[0].pop(key)
+    assert data.shape[1:] == (3,)
     assert key == "observation" or not seen[0]
 
 

@@ -255,7 +255,7 @@ def test_a_saved_module_must_be_supplied_again():
     agent = with_module(mt.DQN)
     learn(agent)
     state = agent.state()
-    with pytest.raises(SaveError, match=r"supply=\{'Own': "):
+    with pytest.raises(SaveError, match=r"custom_objects=\{'Own': "):
         mt.DQN.from_state(state, {}, None)
     for given in (own(seed=9), Own, lambda: own(seed=9)):
         twin = mt.DQN.from_state(state, {"Own": given}, None)

@@ -259,7 +259,7 @@ def test_a_saved_model_must_be_supplied_again():
     agent = made(mt.DQN, built(Plain()))
     learn(agent)
     state = agent.state()
-    with pytest.raises(SaveError, match=r"supply=\{'Plain': "):
+    with pytest.raises(SaveError, match=r"custom_objects=\{'Plain': "):
         mt.DQN.from_state(state, {}, None)
     for given in (Plain(), Plain, lambda: Plain()):
         twin = mt.DQN.from_state(state, {"Plain": given}, None)
@@ -332,5 +332,7 @@ def test_a_model_that_would_forget_its_arguments_is_not_copied():
         match=r"Louder cannot be copied.*network=lambda: Louder.*get_config lacks the arguments of __init__: volume",
     ):
         mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=model)
-    made: Any = mt.DQN(VECTOR, spaces.Discrete(3), backend="tensorflow", network=lambda: Louder(10.0), seed=0).learner_
-    assert made.weights.online["q"].model.volume == 10.0
+    result: Any = mt.DQN(
+        VECTOR, spaces.Discrete(3), backend="tensorflow", network=lambda: Louder(10.0), seed=0
+    ).learner_
+    assert result.weights.online["q"].model.volume == 10.0

@@ -103,22 +103,22 @@ def test_both_frameworks_compute_the_same(make, limit):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("own", "rule"), [(own, rule) for own in FRAMEWORKS for rule in own.EXACT], indirect=["own"])
 def test_dqn_by_hand_equals_marltrains(own, rule, masked):
-    made = mt.DQN(
+    output = mt.DQN(
         VECTOR, spaces.Discrete(3), network=mt.MLP((16,), activation="tanh"), learning_rate=1e-2, max_grad_norm=None,
         target_sync=1, gamma=0.9, seed=3, backend=own.FRAMEWORK, optimizer=rule,
     )  # fmt: skip
     agent = own.q_agent(5, 3)
-    own.fill(agent.model.online, list(made.learner_.weights.online["q"].arrays(0).values()))
+    own.fill(agent.model.online, list(output.learner_.weights.online["q"].arrays(0).values()))
     own.follow(agent.model)
     agent = mt.CustomAgent(agent.model, own.q_loss, own.EXACT[rule](1e-2, agent.model.online), after_update=own.follow)
     rng = np.random.default_rng(0)
     for _ in range(20):
         batch = some_transitions(rng, VECTOR, 3, 1, 16, masked=masked)
-        metrics = made.learner_.update(batch, learn=np.ones(1, bool), batch_size=16)
+        metrics = output.learner_.update(batch, learn=np.ones(1, bool), batch_size=16)
         result, passes = agent.learn(batch, 16)
         assert passes == 1
         assert result["loss/total"] == pytest.approx(metrics["loss/total"][0], rel=1e-5, abs=1e-6)
-    wanted = made.learner_.weights.online["q"].arrays(0).values()
+    wanted = output.learner_.weights.online["q"].arrays(0).values()
     for mine, theirs in zip(own.arrays(agent.model.online), wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=3e-6)
 
@@ -342,7 +342,7 @@ def test_saves_and_loads(own, tmp_path):
     trainer(Identity, 120).train(agents, [1, 1], plot=False)
     mt.save(tmp_path / "agents", agents)
     makers = {"Twins": lambda: own.q_agent(3, 3, seed=5), "ActorCritic": lambda: own.actor_critic_agent(3, 3, seed=6)}
-    loaded: list[Any] = mt.load(tmp_path / "agents", supply=makers)
+    loaded: list[Any] = mt.load(tmp_path / "agents", custom_objects=makers)
     for agent, again in zip(agents, loaded, strict=True):
         one, two = agent.state(), again.state()
         assert one.info == two.info
@@ -353,22 +353,22 @@ def test_saves_and_loads(own, tmp_path):
     agents[0].learn(batch, 16), loaded[0].learn(batch, 16)  # with the same moments
     assert all(equal(copied(agents[0].model), copied(loaded[0].model)))
     wrong: Any = (({}, "nothing"), ({"Twins": agents[0]}, "CustomAgent"), ({"Twins": own.Twins(3, 3)}, "Twins"))
-    for supply, came in wrong:
+    for custom_objects, came in wrong:
         with pytest.raises(mt.SaveError, match=f"a model of your own, 'Twins'.*got {came}"):
-            mt.load(tmp_path / "agents", supply=supply)
+            mt.load(tmp_path / "agents", custom_objects=custom_objects)
     with pytest.raises(mt.SaveError, match="does not fit the one supplied"):
-        mt.load(tmp_path / "agents", supply={**makers, "Twins": lambda: own.q_agent(4, 3)})
+        mt.load(tmp_path / "agents", custom_objects={**makers, "Twins": lambda: own.q_agent(4, 3)})
     other = with_keras if own is with_torch else with_torch
-    told = f"is a model of {own.FRAMEWORK}, the one supplied is one of {other.FRAMEWORK}"
-    with pytest.raises(mt.SaveError, match=told):
-        mt.load(tmp_path / "agents", supply={**makers, "Twins": lambda: other.q_agent(3, 3)})
+    text = f"is a model of {own.FRAMEWORK}, the one supplied is one of {other.FRAMEWORK}"
+    with pytest.raises(mt.SaveError, match=text):
+        mt.load(tmp_path / "agents", custom_objects={**makers, "Twins": lambda: other.q_agent(3, 3)})
 
 
 def test_another_backend_is_refused_for_a_model_of_ones_own(own, tmp_path):
     mt.save(tmp_path / "agents", own.q_agent(3, 3))
     other = "tensorflow" if own is with_torch else "torch"
-    told = rf"backend='{other}': Twins is code of your own for '{own.FRAMEWORK}', which computes with no other"
-    with pytest.raises(mt.AgentError, match=told):
-        mt.load(tmp_path / "agents", supply={"Twins": lambda: own.q_agent(3, 3)}, backend=other)
-    (same,) = mt.load(tmp_path / "agents", supply={"Twins": lambda: own.q_agent(3, 3)}, backend=own.FRAMEWORK)
+    text = rf"backend='{other}': Twins is code of your own for '{own.FRAMEWORK}', which computes with no other"
+    with pytest.raises(mt.AgentError, match=text):
+        mt.load(tmp_path / "agents", custom_objects={"Twins": lambda: own.q_agent(3, 3)}, backend=other)
+    (same,) = mt.load(tmp_path / "agents", custom_objects={"Twins": lambda: own.q_agent(3, 3)}, backend=own.FRAMEWORK)
     assert isinstance(same, mt.CustomAgent)

@@ -70,11 +70,11 @@ def test_wrong_use_is_told(own):
 
 @pytest.mark.parametrize(("own", "case"), [(own, i) for own in FRAMEWORKS for i in range(4)], indirect=["own"])
 def test_a_wrong_loss_is_told_at_the_first_update(own, case):
-    loss, told = own.WRONG_LOSSES[case]
+    loss, data = own.WRONG_LOSSES[case]
     model = own.Twins(5, 3)
     agent = mt.CustomAgent(model, loss, own.adam(1e-3, model.online))
     batch = some_transitions(np.random.default_rng(0), VECTOR, 3, 1, 16)
-    with pytest.raises(mt.AgentError, match=told):
+    with pytest.raises(mt.AgentError, match=data):
         agent.learn(batch, 16)
 
 

@@ -94,7 +94,7 @@ def test_named_optimizers_are_saved_and_go_on_exactly(own, tmp_path):
     batches = [some_rollout(rng, VECTOR, spaces.Discrete(3), [40]) for _ in range(3)]
     agent.learn(batches[0], 64)
     mt.save(tmp_path / "agents", agent)
-    (again,) = mt.load(tmp_path / "agents", supply={"ActorCritic": lambda: actor_and_critic(own)})
+    (again,) = mt.load(tmp_path / "agents", custom_objects={"ActorCritic": lambda: actor_and_critic(own)})
     for batch in batches[1:]:
         assert agent.learn(batch, 64) == cast(Any, again).learn(batch, 64)
     assert all(equal(own, agent.model, cast(Any, again).model))
@@ -105,8 +105,10 @@ def test_named_optimizers_are_saved_and_go_on_exactly(own, tmp_path):
         rules = {"actor": own.adam(2e-2, model.actor), "critic": own.adam(2e-2, model.critic)}
         return mt.CustomAgent(model, {"actor": own.actor_loss, "critic": own.critic_loss}, rules, act_fn=own.sample)
 
-    assert cast(Any, mt.load(tmp_path / "agents", supply={"ActorCritic": other})[0]).own.phases[0].name == "critic"
+    assert (
+        cast(Any, mt.load(tmp_path / "agents", custom_objects={"ActorCritic": other})[0]).own.phases[0].name == "critic"
+    )
     with pytest.raises(
         mt.SaveError, match=r"losses of the names \['critic', 'actor'\], the one supplied has \['actor'"
     ):
-        mt.load(tmp_path / "agents", supply={"ActorCritic": turned})
+        mt.load(tmp_path / "agents", custom_objects={"ActorCritic": turned})

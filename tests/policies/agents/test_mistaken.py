@@ -60,10 +60,10 @@ def test_a_module_of_torch_names_the_backend():
 def test_one_model_for_players_of_different_spaces():
     with pytest.raises(mt.AgentError) as caught:
         mt.make_agents("dqn", TAG, network=torch.nn.Linear(16, 5))
-    told = str(caught.value)
-    assert told.startswith("player 'agent_0': module Linear cannot take")
-    assert "different spaces (adversary_0, adversary_1, adversary_2; agent_0)" in told and "give each its own" in told
-    assert '"adversary_0": (..., {"network": ...}), "agent_0": (..., {"network": ...})' in told
+    text = str(caught.value)
+    assert text.startswith("player 'agent_0': module Linear cannot take")
+    assert "different spaces (adversary_0, adversary_1, adversary_2; agent_0)" in text and "give each its own" in text
+    assert '"adversary_0": (..., {"network": ...}), "agent_0": (..., {"network": ...})' in text
 
 
 def test_the_players_of_equal_spaces_are_not_told_about_others():

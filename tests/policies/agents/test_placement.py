@@ -79,8 +79,8 @@ def chosen(network: Any) -> Placement | None:
 
 
 def test_small_networks_stay_on_the_cpu(gpu):
-    made = chosen(mt.MLP((64, 64)))
-    assert made == Placement("cpu", "multiplications per row of its largest network: 4,672; a CPU is faster below "
+    result = chosen(mt.MLP((64, 64)))
+    assert result == Placement("cpu", "multiplications per row of its largest network: 4,672; a CPU is faster below "
                                     f"{LARGE:,}")  # fmt: skip
 
 

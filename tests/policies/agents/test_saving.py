@@ -73,8 +73,8 @@ def test_a_single_agent_is_a_list_of_one(tmp_path):
 def test_a_mapping_comes_back_as_a_mapping(tmp_path):
     """Its keys may be patterns; an agent under two keys is one object again."""
     wrong: dict[Any, Any] = {"fox": RandomAgent(), 0: RandomAgent()}
-    made: list[Any] = make_agents("dqn", Identity, seed=0)
-    first, second = made[:2]
+    result: list[Any] = make_agents("dqn", Identity, seed=0)
+    first, second = result[:2]
     given: dict[Any, Any] = {"wolf": first, "hare_*": second, "fox": first}
     save(tmp_path / "a", given)
     loaded = load(tmp_path / "a")
@@ -110,16 +110,16 @@ class Counting(Agent):
         return AgentState({"type": "Counting"}, {"count": self.count})
 
     @classmethod
-    def from_state(cls, state, supply, backend):
+    def from_state(cls, state, custom_objects, backend):
         return cls(state.arrays["count"])
 
 
 def test_classes_of_the_users_own_are_supplied(tmp_path):
     save(tmp_path / "agents", [Counting(5), ppo()])
-    found: Any = load(tmp_path / "agents", supply={"Counting": Counting})[0]
+    found: Any = load(tmp_path / "agents", custom_objects={"Counting": Counting})[0]
     assert isinstance(found, Counting)
     assert found.count == 5
-    with pytest.raises(SaveError, match=r"agents\.json: agent 0 cannot be restored: .*'Counting'.*supply="):
+    with pytest.raises(SaveError, match=r"agents\.json: agent 0 cannot be restored: .*'Counting'.*custom_objects="):
         load(tmp_path / "agents")
 
 
@@ -251,7 +251,7 @@ def test_code_cannot_be_saved_silently(tmp_path):
     """What only code knows is named by its class and asked for."""
     space = Identity().observation_space("player_0")
     save(tmp_path / "agents", FunctionAgent(lambda observation: 0, space, space))
-    with pytest.raises(SaveError, match=r"'FunctionAgent'.*supply="):
+    with pytest.raises(SaveError, match=r"'FunctionAgent'.*custom_objects="):
         load(tmp_path / "agents")
 
 

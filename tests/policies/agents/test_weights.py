@@ -57,9 +57,9 @@ def test_targets_become_copies_and_other_seats_stay(tmp_path):
     other: Any = mt.DQN(SEEN, THREE, seed=2, network=NETWORK)
     for player, expected in (("bob", two), (0, one), ("cat", one), (1, two)):
         other.load_weights(tmp_path / "pair", player=player)
-        made = weights(other)
-        np.testing.assert_array_equal(made["net/q/head0.weight"], weights(expected)["net/q/head0.weight"])
-        np.testing.assert_array_equal(made["net/q/head0.weight"], made["net/target_q/head0.weight"])
+        result = weights(other)
+        np.testing.assert_array_equal(result["net/q/head0.weight"], weights(expected)["net/q/head0.weight"])
+        np.testing.assert_array_equal(result["net/q/head0.weight"], result["net/target_q/head0.weight"])
     with pytest.raises(mt.SaveError, match="holds several agents: name one with player=, 'ann', 'bob', 'cat'"):
         other.load_weights(tmp_path / "pair")
     with pytest.raises(mt.SaveError, match=r"has no player 'bop': .* Did you mean 'bob'"):
@@ -84,11 +84,11 @@ def test_the_networks_of_a_team_are_loaded(tmp_path):
     for seat, agent in enumerate(teams[1]):
         agent.load_weights(tmp_path / "team", player=seat)
     for one, other in zip(*teams, strict=True):
-        expected, made = weights(one), weights(other)
-        assert any(name.startswith("team/net/") for name in made)
-        for name in made:
+        expected, result = weights(one), weights(other)
+        assert any(name.startswith("team/net/") for name in result)
+        for name in result:
             if "target_" not in name:
-                np.testing.assert_array_equal(made[name], expected[name])
+                np.testing.assert_array_equal(result[name], expected[name])
 
 
 def test_every_difference_is_named_and_nothing_changes(tmp_path):

@@ -68,17 +68,17 @@ def linear(agent: Any) -> dict[str, Any]:
 
 def of(net: tuple[np.ndarray, np.ndarray], *inputs: Any) -> np.ndarray:
     """Return the outputs of a linear network."""
-    made: np.ndarray = np.concatenate(inputs, -1) @ net[0] + net[1]
-    return made
+    result: np.ndarray = np.concatenate(inputs, -1) @ net[0] + net[1]
+    return result
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits - logits.max(-1, keepdims=True))
-    made: np.ndarray = powers / powers.sum(-1, keepdims=True)
-    return made
+    result: np.ndarray = powers / powers.sum(-1, keepdims=True)
+    return result
 
 
 def update_rng(agent: Any) -> np.random.Generator:
     """Return a copy of the generator from which an agent's updates draw."""
-    made: np.random.Generator = deepcopy(agent.learner_.rngs("update")[0])
-    return made
+    result: np.random.Generator = deepcopy(agent.learner_.rngs("update")[0])
+    return result

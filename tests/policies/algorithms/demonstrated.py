@@ -48,14 +48,14 @@ def updated(learner: Any, updates: int) -> dict[str, np.ndarray]:
 
 def moved_alike(agent: Any, kind: str, **settings: Any) -> None:
     """Assert equal weights after updates in both frameworks, and of a stacked agent and the same one alone."""
-    made = agent(VECTOR, ACTIONS[kind], seed=0, demonstrations=demonstrated(kind), **settings)
+    result = agent(VECTOR, ACTIONS[kind], seed=0, demonstrations=demonstrated(kind), **settings)
     after = {}
     for name, backend in BOTH.items():
-        both = AlgorithmLearner(made.algorithm, backend, [0, 1], draw=True)
+        both = AlgorithmLearner(result.algorithm, backend, [0, 1], draw=True)
         updated(both, 3)
         after[name] = both.export(1).arrays
-    alone = AlgorithmLearner(made.algorithm, BOTH["torch"], [1], draw=True)
-    updated(alone, 3) if not made.algorithm.on_policy else _second_rollout(alone)
+    alone = AlgorithmLearner(result.algorithm, BOTH["torch"], [1], draw=True)
+    updated(alone, 3) if not result.algorithm.on_policy else _second_rollout(alone)
     for name, array in after["torch"].items():
         np.testing.assert_allclose(after["tensorflow"][name], array, atol=2e-5, err_msg=name)
         np.testing.assert_allclose(alone.export(0).arrays[name], array, atol=2e-6, err_msg=name)

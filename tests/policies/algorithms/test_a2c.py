@@ -47,13 +47,13 @@ def tianshou_a2c(agent, **settings):
 
 def weights_of(algorithm):
     """The weights of tianshou's networks under the names of ours."""
-    made = {}
+    result = {}
     for name, net in (("actor", algorithm.policy.actor), ("critic", algorithm.critic)):
         layers = [layer for layer in net.modules() if isinstance(layer, torch.nn.Linear)]
         for place, layer in zip(("hidden0", "head0"), layers, strict=True):
-            made[f"net/{name}/{place}.weight"] = layer.weight.detach().numpy().T
-            made[f"net/{name}/{place}.bias"] = layer.bias.detach().numpy()
-    return made
+            result[f"net/{name}/{place}.weight"] = layer.weight.detach().numpy().T
+            result[f"net/{name}/{place}.bias"] = layer.bias.detach().numpy()
+    return result
 
 
 def both(seed: int, rows: int) -> tuple[ReplayBuffer, Rollout]:

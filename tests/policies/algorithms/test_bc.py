@@ -75,9 +75,9 @@ def test_a_loaded_agent_acts_and_learns_with_its_demonstrations_given(tmp_path):
     (alone,) = mt.load(tmp_path / "bc")
     obs = np.linspace(-1, 1, 5, dtype=np.float32)
     assert alone.act(obs) == agent.act(obs)
-    with pytest.raises(AgentError, match="supply="):
+    with pytest.raises(AgentError, match="custom_objects="):
         updated(alone.learner(), 1)
-    (supplied,) = mt.load(tmp_path / "bc", supply={"demonstrations": expert})
+    (supplied,) = mt.load(tmp_path / "bc", custom_objects={"demonstrations": expert})
     assert np.isfinite(updated(supplied.learner(), 1)["loss/total"]).all()
 
 

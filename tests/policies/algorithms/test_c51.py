@@ -36,9 +36,9 @@ THREE_ATOMS, P3 = {"v_min": -1.0, "v_max": 2.0, "atoms": 3}, [0.2, 0.3, 0.5]  # 
 def test_the_projection_by_hand(settings, p, reward, discount, expected):
     algorithm: Any = mt.C51(VECTOR, THREE, seed=0, **settings).algorithm
     given = [np.array(values, np.float32) for values in ([[reward] * 2], [[discount] * 2], [[p] * 2])]
-    made = [algorithm.projected(numpy_ops, *given)]
-    made += [b.numpy(algorithm.projected(b.ops, *map(b.tensor, given))) for b in BOTH.values()]
-    for one in made:
+    result = [algorithm.projected(numpy_ops, *given)]
+    result += [b.numpy(algorithm.projected(b.ops, *map(b.tensor, given))) for b in BOTH.values()]
+    for one in result:
         np.testing.assert_allclose(one, [[expected] * 2], atol=1e-6)
 
 

@@ -65,7 +65,7 @@ def test_both_frameworks_learn_the_same(kind):
 @pytest.mark.parametrize("kind", [mt.MADDPG, mt.MATD3])
 def test_an_agent_learns_from_the_target_actions_of_others_but_not_through_their_actors(kind):
     """The other's actor changes nothing of an agent; the network of its next actions does."""
-    made = {}
+    result = {}
     for touched in (None, "actor", "target_actor"):
         one, two = agents(kind, 2)
         state = two.learner_.export(0)
@@ -76,16 +76,16 @@ def test_an_agent_learns_from_the_target_actions_of_others_but_not_through_their
         batch = some_team(np.random.default_rng(1), learner.parts, [1, 1], ROWS)
         batch.parts[1].next_present[:] = True
         learner.update(batch, learn=ALL[:2], batch_size=ROWS)
-        made[touched] = one.learner_.export(0).arrays
+        result[touched] = one.learner_.export(0).arrays
     for touched, same in (("actor", True), ("target_actor", False)):
-        equal = [np.array_equal(made[touched][name], array) for name, array in made[None].items()]
+        equal = [np.array_equal(result[touched][name], array) for name, array in result[None].items()]
         assert all(equal) == same, touched
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_absent_player_is_not_read_and_its_agent_does_not_learn(kind):
     """Whatever stands in the rows of player 1, which is absent from all steps."""
-    made = []
+    result = []
     for garbage in (0, 1):
         pair = agents(kind, 2, weight_decay=0.0)
         start = pair[1].learner_.export(0).arrays
@@ -98,8 +98,8 @@ def test_an_absent_player_is_not_read_and_its_agent_does_not_learn(kind):
         learner.update(batch, learn=ALL[:2], batch_size=ROWS)
         end = pair[1].learner_.export(0).arrays
         assert all((end[name] == start[name]).all() for name in start if name.startswith("net/"))
-        made.append(pair[0].learner_.export(0).arrays)
-    assert all((made[0][name] == made[1][name]).all() for name in made[0])
+        result.append(pair[0].learner_.export(0).arrays)
+    assert all((result[0][name] == result[1][name]).all() for name in result[0])
 
 
 def test_a_loss_that_is_not_finite_stops_only_its_agent():

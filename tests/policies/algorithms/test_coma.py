@@ -72,26 +72,26 @@ def test_targets_and_the_baseline_by_hand(backend):
     Values at step 0: 1 + 0.5 = 1.5 and -1 + 3 = 2; pi = 0.8 (1/4, 3/4) + 0.1 = (0.3, 0.7), baseline 1.85.
     Values at step 1: 0.5 and 0; pi = (1/2, 1/2), baseline 0.25.
     """
-    made = prepared(by_hand(backend=backend), two_steps())
-    np.testing.assert_allclose(made["target"], [[2.2, 3]], rtol=1e-6)
-    np.testing.assert_allclose(made["advantage"], [[1.5 - 1.85, 0 - 0.25]], rtol=1e-5)
-    np.testing.assert_allclose(made["critic_weight"], [[1, 1]])
+    result = prepared(by_hand(backend=backend), two_steps())
+    np.testing.assert_allclose(result["target"], [[2.2, 3]], rtol=1e-6)
+    np.testing.assert_allclose(result["advantage"], [[1.5 - 1.85, 0 - 0.25]], rtol=1e-5)
+    np.testing.assert_allclose(result["critic_weight"], [[1, 1]])
 
 
 def test_illegal_actions_are_not_in_the_baseline():
     """At step 0 only action 0 is legal: its probability is 1, and its advantage is 0."""
-    made = prepared(by_hand(), two_steps(legal=np.array([[[True, False], [True, True]]])))
-    np.testing.assert_allclose(made["advantage"], [[0, -0.25]], atol=1e-6)
+    result = prepared(by_hand(), two_steps(legal=np.array([[[True, False], [True, True]]])))
+    np.testing.assert_allclose(result["advantage"], [[0, -0.25]], atol=1e-6)
 
 
 @pytest.mark.parametrize("truncated", [True, False])
 def test_a_row_without_a_known_successor_trains_the_policy_alone(truncated):
     """A truncation, and the last row of a rollout: y_0 = 1 + 0.5 * 0, the target network's value of step 1."""
     batch = two_steps(discount=np.full((1, 2), 0.5, np.float32), truncated=np.array([[False, truncated]]))
-    made = prepared(by_hand(), batch)
-    np.testing.assert_allclose(made["target"], [[1, 0]])
-    np.testing.assert_allclose(made["critic_weight"], [[2, 0]])  # the mean over both rows is that of the first one
-    np.testing.assert_allclose(made["advantage"], [[-0.35, -0.25]], rtol=1e-5)
+    result = prepared(by_hand(), batch)
+    np.testing.assert_allclose(result["target"], [[1, 0]])
+    np.testing.assert_allclose(result["critic_weight"], [[2, 0]])  # the mean over both rows is that of the first one
+    np.testing.assert_allclose(result["advantage"], [[-0.35, -0.25]], rtol=1e-5)
 
 
 def test_gradients_by_hand():
@@ -190,8 +190,8 @@ def test_padding_weighs_nothing():
         learner = AlgorithmLearner(agent.algorithm, agent.backend, [3, 4], draw=True)
         changed = [np.where(padding.reshape(2, 9, *[1] * (array.ndim - 2)), np.float32(value), array)
                    for array in (batch.obs, batch.state, batch.others, batch.reward)]  # fmt: skip
-        made = replace(batch, **dict(zip(("obs", "state", "others", "reward"), changed, strict=True)))
-        learner.update(made, learn=np.ones(2, bool), batch_size=64)
+        result = replace(batch, **dict(zip(("obs", "state", "others", "reward"), changed, strict=True)))
+        learner.update(result, learn=np.ones(2, bool), batch_size=64)
         results.append(learner.export(1).arrays)
     assert all((results[0][name] == array).all() for name, array in results[1].items())
 

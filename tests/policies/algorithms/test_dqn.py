@@ -78,12 +78,12 @@ class PlainDQN:
                 slow.data = fast.data.clone()
 
     def arrays(self):
-        made = {}
+        result = {}
         for name, net in (("q", self.net), ("target_q", self.target)):
             for place, layer in zip(self.places, linears(net), strict=True):
-                made[f"net/{name}/{place}.weight"] = layer.weight.detach().numpy().T
-                made[f"net/{name}/{place}.bias"] = layer.bias.detach().numpy()
-        return made
+                result[f"net/{name}/{place}.weight"] = layer.weight.detach().numpy().T
+                result[f"net/{name}/{place}.bias"] = layer.bias.detach().numpy()
+        return result
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
@@ -164,10 +164,10 @@ def test_greedy_among_legal_actions_and_epsilon_where_exploring():
 
 def test_what_it_asks_of_the_memory():
     agent = mt.DQN(VECTOR, spaces.Discrete(3), seed=0, n_step=3, capacity=777, update_per_step=0.5, learning_starts=9)
-    needs, pace = agent.learner_.needs, agent.learner_.pace
+    needs, schedule = agent.learner_.needs, agent.learner_.update_schedule
     assert needs is not None
     assert (needs.on_policy, needs.n_step, needs.capacity) == (False, 3, 777)
-    assert (pace.update_per_step, pace.learning_starts, pace.minibatches) == (0.5, 9, None)
+    assert (schedule.update_per_step, schedule.learning_starts, schedule.minibatches) == (0.5, 9, None)
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([2, 2])])
@@ -192,7 +192,7 @@ def test_a_share_for_the_target_cannot_be_switched_on_later():
 
 def test_huber_equals_torchs_with_its_gradient():
     error = torch.tensor([[-3.0, -1.0, -0.25, 0.0, 0.5, 2.0]], requires_grad=True)
-    made = huber(ops, error)
-    torch.testing.assert_close(made, torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none"))
-    (grad,) = torch.autograd.grad(made.sum(), error)
+    result = huber(ops, error)
+    torch.testing.assert_close(result, torch.nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none"))
+    (grad,) = torch.autograd.grad(result.sum(), error)
     assert grad.tolist() == [[-1.0, -1.0, -0.25, 0.0, 0.5, 1.0]]

@@ -31,8 +31,8 @@ def measured(kind: Any, *, lag: float | None = 1.0, **settings: Any) -> dict[str
         setattr(batch, name, np.array([values]).astype(getattr(batch, name).dtype))
     batch.extras["log_prob"] = np.log(0.5 / RATIOS[None]).astype(np.float32)
     batch.lag = None if lag is None else np.full((1, 3), lag, np.float32)
-    made = agent.learner_.update(batch, learn=np.ones(1, bool), batch_size=3)
-    return {name: float(values[0]) for name, values in made.items()}
+    result = agent.learner_.update(batch, learn=np.ones(1, bool), batch_size=3)
+    return {name: float(values[0]) for name, values in result.items()}
 
 
 def vtrace(limit: float, by_hand: list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -91,9 +91,9 @@ def test_the_policy_around_which_ppo_clips():
     log_ratio, weight = np.array([[1.0, -2.0, 9.0], [0.0, 0.0, 0.0]]), np.array([[1.0, 1, 0], [1, 1, 1]])
     z = (np.exp(0.5) + np.exp(-1.0)) / 2
     for most, beta, log_z in ((5.0, 1.0, 0), (1.25, 1.0, 0), (0.3125, 0.5, np.log(z)), (0.0, 0.0, 0), (np.inf, 1.0, 0)):
-        made = centered(log_ratio, weight, np.array([[most], [most]]))
-        assert made.dtype == np.float32
-        np.testing.assert_allclose(made, beta * log_ratio - [[log_z], [0.0]], rtol=1e-6)
+        result = centered(log_ratio, weight, np.array([[most], [most]]))
+        assert result.dtype == np.float32
+        np.testing.assert_allclose(result, beta * log_ratio - [[log_z], [0.0]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("divergence", [0.02, 0.5, 2.0, 5.0, 50.0])
@@ -102,19 +102,19 @@ def test_the_ratios_of_that_policy_to_the_one_that_acted_have_the_mean_1(diverge
     s, x = np.sqrt(2 * divergence), stats.norm.ppf((np.arange(5_000) + 0.5) / 5_000)
     log_ratio = np.stack([np.append(s * x - s * s / 2, [700.0, -700.0]), np.append(-s * x - s * s / 2, [-9.0, 9.0])])
     weight = np.append(np.tile([1.0, 2.0], 2_500), [0.0, 0.0])[None].repeat(2, 0).astype(np.float32)
-    made = centered(log_ratio.astype(np.float32), weight, np.array([[0.1], [0.05]])).astype(np.float64)[:, :5_000]
-    means = (weight[:, :5_000] * np.exp(made)).sum(1) / weight.sum(1)
+    result = centered(log_ratio.astype(np.float32), weight, np.array([[0.1], [0.05]])).astype(np.float64)[:, :5_000]
+    means = (weight[:, :5_000] * np.exp(result)).sum(1) / weight.sum(1)
     np.testing.assert_allclose(means, 1.0, atol=2e-3)
 
 
 def test_an_outlier_and_an_agent_without_rows_give_finite_numbers():
     """beta = sqrt(0.1 / (0.5 * 1e6 / 4)); the outlier's ratio exp(beta * 1000) outweighs the three of 1."""
     log_ratio, weight = np.array([[1_000.0, 0, 0, 0], [5, 5, 5, 5]]), np.array([[1.0, 1, 1, 1], [0, 0, 0, 0]])
-    made = centered(log_ratio, weight, np.full((2, 1), 0.1))
+    result = centered(log_ratio, weight, np.full((2, 1), 0.1))
     size = 1_000 * np.sqrt(0.1 / 125_000)
     z = (np.exp(size) + 3) / 4
-    np.testing.assert_allclose(made[0], np.array([size, 0, 0, 0]) - np.log(z), rtol=1e-6)
-    assert np.isfinite(made).all()
+    np.testing.assert_allclose(result[0], np.array([size, 0, 0, 0]) - np.log(z), rtol=1e-6)
+    assert np.isfinite(result).all()
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own
@@ -137,9 +137,9 @@ def test_a2c_normalizes_advantages_before_it_multiplies_by_the_ratios(backend):
 
 
 def test_ratio_metrics_are_finite_and_those_of_new_rows():
-    made = ratio_metrics(np.array([[np.log(2.0), 0.0, 800.0], [800.0, 0.0, 0.0]]), np.array([[1.0, 1, 0], [1, 0, 0]]))
-    np.testing.assert_allclose(made["ratio_mean"], [1.5, np.exp(20.0)])
-    np.testing.assert_allclose(made["ratio_variance"], [0.25, 0.0])
+    result = ratio_metrics(np.array([[np.log(2.0), 0.0, 800.0], [800.0, 0.0, 0.0]]), np.array([[1.0, 1, 0], [1, 0, 0]]))
+    np.testing.assert_allclose(result["ratio_mean"], [1.5, np.exp(20.0)])
+    np.testing.assert_allclose(result["ratio_variance"], [0.25, 0.0])
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(mt.PPO, {"epochs": 1}), (mt.A2C, {})])

@@ -17,8 +17,8 @@ ALPHA = 0.3
 def linear(arrays: dict[str, np.ndarray], name: str, inputs: np.ndarray) -> np.ndarray:
     """Return the outputs of a linear network, [B, A], or [2, B, A] of two critics."""
     weight, bias = arrays[f"net/{name}/head0.weight"], arrays[f"net/{name}/head0.bias"]
-    made: np.ndarray = inputs @ weight + (bias if weight.ndim == 2 else bias[:, None])
-    return made
+    result: np.ndarray = inputs @ weight + (bias if weight.ndim == 2 else bias[:, None])
+    return result
 
 
 def critics(arrays: dict[str, np.ndarray], name: str, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -55,8 +55,8 @@ def test_the_losses_by_hand():
 
     def soft(logits: np.ndarray, q: np.ndarray) -> np.ndarray:
         probs = softmax(logits)
-        made: np.ndarray = (probs * (q.min(0) - ALPHA * np.log(probs))).sum(-1)
-        return made
+        result: np.ndarray = (probs * (q.min(0) - ALPHA * np.log(probs))).sum(-1)
+        return result
 
     q = critics(arrays[1], "target_critic", following, np.concatenate([next_action_there, np.zeros((3, 2))], 1))
     y = second.reward[0] + second.discount[0] * soft(next_logits, q)

@@ -16,8 +16,8 @@ def values(arrays: dict[str, np.ndarray], name: str, *inputs: np.ndarray) -> np.
     """Return the values [2, B] of an agent's two linear critics."""
     joined = np.concatenate(inputs, -1)
     weight, bias = (arrays[f"net/{name}/head0.{part}"].reshape(2, -1) for part in ("weight", "bias"))
-    made: np.ndarray = weight @ joined.T + bias
-    return made
+    result: np.ndarray = weight @ joined.T + bias
+    return result
 
 
 def test_the_target_by_hand():
@@ -31,8 +31,8 @@ def test_the_target_by_hand():
     first, second = batch.parts
 
     def out(i: int, obs: np.ndarray) -> np.ndarray:
-        made: np.ndarray = obs @ before[i]["net/target_actor/head0.weight"] + before[i]["net/target_actor/head0.bias"]
-        return made
+        result: np.ndarray = obs @ before[i]["net/target_actor/head0.weight"] + before[i]["net/target_actor/head0.bias"]
+        return result
 
     action = np.clip(np.tanh(out(0, first.next_obs[0])) + np.clip(0.8 * normal, -0.3, 0.3), -1, 1)
     choice = np.eye(2)[(out(1, second.next_obs[0]) + noise).argmax(-1)]

@@ -180,7 +180,7 @@ def test_models_of_ones_own(tmp_path):
     metrics = agent.learner_.update(batch, learn=ON, batch_size=13)
     assert np.isfinite(metrics["loss/critic"]).all()
     mt.save(tmp_path / "own", [agent])
-    (again,) = mt.load(tmp_path / "own", supply={"actor": nn.Linear(5, 4), "critic": Joined})
+    (again,) = mt.load(tmp_path / "own", custom_objects={"actor": nn.Linear(5, 4), "critic": Joined})
     obs = np.ones((3, 5), np.float32)
     np.testing.assert_array_equal(again.act(obs), agent.act(obs))
 

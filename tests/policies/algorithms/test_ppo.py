@@ -61,14 +61,14 @@ class PlainPPO:
         return torch.distributions.Categorical(logits=out if legal is None else out.masked_fill(~legal, -torch.inf))
 
     def evaluate(self, obs, legal, taken):
-        made = self.distribution(obs, legal)
-        if isinstance(made, list):
-            log_prob = sum(one.log_prob(taken[:, d]) for d, one in enumerate(made))
-            return log_prob, sum(one.entropy() for one in made)
+        result = self.distribution(obs, legal)
+        if isinstance(result, list):
+            log_prob = sum(one.log_prob(taken[:, d]) for d, one in enumerate(result))
+            return log_prob, sum(one.entropy() for one in result)
         if legal is None:
-            return made.log_prob(taken), made.entropy()
-        p = made.probs
-        return made.log_prob(taken), -torch.where(p > 0, p * p.clamp(min=1e-30).log(), 0.0).sum(-1)
+            return result.log_prob(taken), result.entropy()
+        p = result.probs
+        return result.log_prob(taken), -torch.where(p > 0, p * p.clamp(min=1e-30).log(), 0.0).sum(-1)
 
     def advantages(self, batch):
         """GAE backwards over the rows, each deciding for itself what follows it."""
@@ -109,15 +109,15 @@ class PlainPPO:
                 self.optimizer.step()
 
     def arrays(self):
-        made = {}
+        result = {}
         for name, net in (("actor", self.actor), ("critic", self.critic)):
             linears = [layer for layer in net if isinstance(layer, nn.Linear)]
             for place, layer in zip([*(f"hidden{i}" for i in range(len(linears) - 1)), "head0"], linears, strict=True):
-                made[f"net/{name}/{place}.weight"] = layer.weight.detach().numpy().T
-                made[f"net/{name}/{place}.bias"] = layer.bias.detach().numpy()
+                result[f"net/{name}/{place}.weight"] = layer.weight.detach().numpy().T
+                result[f"net/{name}/{place}.bias"] = layer.bias.detach().numpy()
         if self.log_std is not None:
-            made["net/actor/head0.free"] = self.log_std.detach().numpy()
-        return made
+            result["net/actor/head0.free"] = self.log_std.detach().numpy()
+        return result
 
 
 @pytest.mark.parametrize("value_clip", [None, 0.1])

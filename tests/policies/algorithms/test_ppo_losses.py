@@ -19,26 +19,26 @@ def row(*values):
 
 def test_the_surrogate_is_pessimistic_on_both_sides():
     ratio, advantage = row(0.5, 1.5, 0.5, 1.5, 1.1), row(1.0, 1.0, -1.0, -1.0, 2.0)
-    made = clipped_surrogate(ops, ratio, advantage, torch.tensor([[0.2]]))
-    assert made.tolist() == [pytest.approx([0.5, 1.2, -0.8, -1.5, 2.2])]
+    result = clipped_surrogate(ops, ratio, advantage, torch.tensor([[0.2]]))
+    assert result.tolist() == [pytest.approx([0.5, 1.2, -0.8, -1.5, 2.2])]
 
 
 def test_each_agent_has_its_own_clip():
-    made = clipped_surrogate(ops, torch.full((2, 1), 3.0), torch.ones(2, 1), torch.tensor([[0.2], [1.0]]))
-    assert made.tolist() == [pytest.approx([1.2]), pytest.approx([2.0])]
+    result = clipped_surrogate(ops, torch.full((2, 1), 3.0), torch.ones(2, 1), torch.tensor([[0.2], [1.0]]))
+    assert result.tolist() == [pytest.approx([1.2]), pytest.approx([2.0])]
 
 
 def test_value_clipping():
     value, old, target = row(2.0, 2.0, 0.1), row(0.0, 0.0, 0.0), row(1.0, 3.0, 1.0)
-    made = clipped_value_loss(ops, value, old, target, torch.tensor([[0.5]]))
-    assert made.tolist() == [pytest.approx([1.0, 6.25, 0.81])]  # |2-1| > |.5-1|; |.5-3| > |2-3|; not clipped
+    result = clipped_value_loss(ops, value, old, target, torch.tensor([[0.5]]))
+    assert result.tolist() == [pytest.approx([1.0, 6.25, 0.81])]  # |2-1| > |.5-1|; |.5-3| > |2-3|; not clipped
     free = clipped_value_loss(ops, value, old, target, torch.tensor([[math.inf]]))
     assert free.tolist() == [pytest.approx([1.0, 1.0, 0.81])]
 
 
 def test_approximate_kl():
-    made = approx_kl(ops, row(0.0, math.log(2.0), -1.0))
-    assert made.tolist() == [pytest.approx([0.0, 1.0 - math.log(2.0), math.exp(-1.0)], abs=1e-6)]
+    result = approx_kl(ops, row(0.0, math.log(2.0), -1.0))
+    assert result.tolist() == [pytest.approx([0.0, 1.0 - math.log(2.0), math.exp(-1.0)], abs=1e-6)]
 
 
 @pytest.mark.parametrize("backend", BOTH.values(), ids=BOTH)
@@ -53,6 +53,6 @@ def test_where_two_terms_are_equal_the_gradient_is_that_of_either(backend):
         return clipped_value_loss(backend.ops, value, ones, 3.0 * ones, 0.2 * ones)
 
     for term, value, slope in ((surrogate, 2.0, 2.0), (value_loss, 4.0, -4.0)):
-        made, grad = value_and_gradients(backend, term, one)
-        assert made.tolist() == [[value, value]]
+        result, grad = value_and_gradients(backend, term, one)
+        assert result.tolist() == [[value, value]]
         assert grad.tolist() == [[2 * value * slope] * 2]  # of the square

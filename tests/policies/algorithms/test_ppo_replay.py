@@ -68,8 +68,8 @@ def test_an_update_by_hand(backend, jit_compile):
 def learner(agents: int, space: Any, backend: str, jit_compile: bool = False, **settings: Any) -> Any:
     own: dict[str, Any] = {"network": mt.MLP((6,)), "epochs": 2, "minibatches": 2, "memory": MEMORY, **settings}
     agent: Any = mt.PPO(VECTOR, space, seed=0, backend=backend, device="cpu", **own)
-    made = make_backend(backend, "cpu", jit_compile=jit_compile)
-    return AlgorithmLearner(agent.algorithm, made, list(range(agents)), draw=True)
+    result = make_backend(backend, "cpu", jit_compile=jit_compile)
+    return AlgorithmLearner(agent.algorithm, result, list(range(agents)), draw=True)
 
 
 KINDS = [(THREE, True, {}), (BOX, False, {"normalize_returns": True, "normalize_values": "popart"}),

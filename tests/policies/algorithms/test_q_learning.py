@@ -94,10 +94,10 @@ SMALL: dict[str, Any] = {"seed": 4, "network": mt.MLP((6,))}
 
 
 def test_factors_are_signed_roots_of_normal_numbers_of_each_agent():
-    made = weight_noise([np.random.default_rng(seed) for seed in (0, 1)], 3, 5)
+    result = weight_noise([np.random.default_rng(seed) for seed in (0, 1)], 3, 5)
     for k in range(2):
         normal = np.random.default_rng(k).standard_normal((3, 5), np.float32)
-        np.testing.assert_allclose(made[k] * np.abs(made[k]), normal, rtol=1e-5)
+        np.testing.assert_allclose(result[k] * np.abs(result[k]), normal, rtol=1e-5)
 
 
 @pytest.mark.parametrize("make", MAKERS)

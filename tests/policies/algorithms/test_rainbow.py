@@ -41,16 +41,16 @@ def logits(weights: Any, obs: Any, noise: Any) -> Any:
 
 def projected(reward: Any, discount: Any, p: Any) -> Any:
     """Algorithm 1 of Bellemare et al., atom by atom."""
-    made, step = torch.zeros_like(p), (HIGH - LOW) / (ATOMS - 1)
+    result, step = torch.zeros_like(p), (HIGH - LOW) / (ATOMS - 1)
     for row in range(len(p)):
         for j in range(ATOMS):
             moved = min(max(float(reward[row]) + float(discount[row]) * (LOW + j * step), LOW), HIGH)
             b = (moved - LOW) / step
             lower, upper = math.floor(b), math.ceil(b)
-            made[row, lower] += p[row, j] * (upper - b if upper > lower else 1.0)
+            result[row, lower] += p[row, j] * (upper - b if upper > lower else 1.0)
             if upper > lower:
-                made[row, upper] += p[row, j] * (b - lower)
-    return made
+                result[row, upper] += p[row, j] * (b - lower)
+    return result
 
 
 def test_an_update_equals_one_of_a_plain_rainbow():

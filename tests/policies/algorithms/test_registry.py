@@ -108,7 +108,7 @@ def test_a_saved_agent_goes_on_in_the_other_framework_and_back(name, tmp_path):
 def loaded(agent: Any, folder: Path, backend: str) -> Any:
     """Save an agent and load it on a backend."""
     mt.save(folder / backend, agent)
-    (other,) = mt.load(folder / backend, backend=backend, supply=supplied(agent))
+    (other,) = mt.load(folder / backend, backend=backend, custom_objects=supplied(agent))
     assert isinstance(other, type(agent))
     assert other.backend.name == backend
     return other
@@ -148,8 +148,8 @@ def test_wrong_spaces_are_refused_with_what_is_needed_and_another_algorithm(name
         try:
             kind(seen(kind), space, **{**SETTINGS, **given(kind, space)})
         except SpecError as error:
-            told = rf"{kind.__name__} (needs|takes) a .*Discrete|Box.*, got {re.escape(str(space))}; .*takes? "
-            assert re.match(told, str(error)), error
+            text = rf"{kind.__name__} (needs|takes) a .*Discrete|Box.*, got {re.escape(str(space))}; .*takes? "
+            assert re.match(text, str(error)), error
         else:
             taken.add(type(space))
     assert taken & {spaces.Discrete, spaces.Box}

@@ -73,8 +73,8 @@ class Learned(mt.RewardModel):
         return (Phase("reward", ("reward",), loss),)
 
     def rewards(self, algorithm: Any, ops: Any, nets: Any, tensors: Any) -> np.ndarray:
-        made: np.ndarray = tensors.to_numpy(nets["reward"](tensors.obs)[0][..., 0])
-        return made
+        result: np.ndarray = tensors.to_numpy(nets["reward"](tensors.obs)[0][..., 0])
+        return result
 
 
 @pytest.mark.parametrize("kind", [mt.PPO, mt.DQN])
@@ -88,7 +88,7 @@ def test_a_reward_model_is_trained_and_saved_with_the_agent(kind, tmp_path):
     assert (losses[-1] < 0.5 * losses[0]).all()
     assert any(name.startswith("net/reward/") for name in learner.export(0).arrays)
     mt.save(tmp_path / "own", agent)
-    (again,) = mt.load(tmp_path / "own", supply={"Learned": Learned()})
+    (again,) = mt.load(tmp_path / "own", custom_objects={"Learned": Learned()})
     assert np.array_equal(again.act(np.zeros(5, np.float32)), agent.act(np.zeros(5, np.float32)))
 
 
@@ -98,9 +98,9 @@ def test_a_loaded_agent_acts_without_its_function_and_learns_only_with_it(tmp_pa
     assert agent.act(np.zeros(5, np.float32)) in DISCRETE
     one: Any = agent.learner()
     batch = some_transitions(np.random.default_rng(0), Layout(VECTOR), 3, 1, 4)
-    with pytest.raises(AgentError, match=r"supply=\{'linear_reward'"):
+    with pytest.raises(AgentError, match=r"custom_objects=\{'linear_reward'"):
         one.update(batch, learn=np.ones(1, bool), batch_size=4)
-    (supplied,) = mt.load(tmp_path / "own", supply={"linear_reward": linear_reward})
+    (supplied,) = mt.load(tmp_path / "own", custom_objects={"linear_reward": linear_reward})
     ready: Any = supplied.learner()
     ready.update(batch, learn=np.ones(1, bool), batch_size=4)
 

@@ -32,8 +32,8 @@ def updated(agent, batch):
 
 def prepared(agent, batch):
     learner = agent.learner_
-    made = learner._prepared(learner.weights.nets, batch)
-    return {name: np.asarray(learner.backend.numpy(getattr(made, name)))[0] for name in
+    result = learner._prepared(learner.weights.nets, batch)
+    return {name: np.asarray(learner.backend.numpy(getattr(result, name)))[0] for name in
             ("advantage", "target", "own_weight", "other_weight", "log_prob", "obs", "legal", "action")}  # fmt: skip
 
 

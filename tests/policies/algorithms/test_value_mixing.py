@@ -58,7 +58,7 @@ def test_a_player_that_died_adds_nothing_to_the_next_value():
 @pytest.mark.parametrize("kind", [mt.VDN, mt.QMIX])
 def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read(kind):
     """Player 1 is absent from all steps; whatever stands in its rows, player 0 learns the same."""
-    made = []
+    result = []
     for garbage in (3.0, -50.0):
         agents, learner = linear_team(kind)
         batch = two_steps()
@@ -69,9 +69,9 @@ def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read(kind):
         learner.update(batch, learn=BOTH, batch_size=3)
         for now, was in zip(linear(agents[1]), WEIGHTS["q"][1], strict=True):
             np.testing.assert_array_equal(now, array(was))
-        made.append(linear(agents[0])[0])
-    np.testing.assert_array_equal(made[0], made[1])
-    assert np.abs(made[0] - array(WEIGHTS["q"][0][0])).max() > 0.1
+        result.append(linear(agents[0])[0])
+    np.testing.assert_array_equal(result[0], result[1])
+    assert np.abs(result[0] - array(WEIGHTS["q"][0][0])).max() > 0.1
 
 
 def test_the_steps_have_weights():
@@ -127,17 +127,17 @@ def test_decisions_that_are_not_learned_from_are_in_the_mixture_without_a_gradie
 @pytest.mark.parametrize("kind", [mt.QMIX, mt.WQMIX])
 def test_an_agent_that_learns_from_no_decision_changes_as_one_that_does_not_learn(kind):
     """The mixers and the other agent learn from all steps, as beside an agent whose mask is 0."""
-    made = []
+    result = []
     for masked in (False, True):
         agents, learner = linear_team(kind, target_sync=1)
         batch = two_steps()
         if masked:
             batch.parts[1].learned = np.zeros((1, 3), bool)
         learner.update(batch, learn=np.array([True, masked]), batch_size=3)
-        made.append([agent.learner_.export(0).arrays for agent in agents])
-    for one, other in zip(*made, strict=True):
+        result.append([agent.learner_.export(0).arrays for agent in agents])
+    for one, other in zip(*result, strict=True):
         for name in (n for n in one if "net/" in n):
             np.testing.assert_allclose(one[name], other[name], atol=1e-6, err_msg=name)
-    (q, before), now = WEIGHTS["q"], made[0]
+    (q, before), now = WEIGHTS["q"], result[0]
     assert (now[0]["net/q/head0.weight"] != array(q[0])).any()
     assert (now[1]["net/q/head0.weight"] == array(before[0])).all()

@@ -92,7 +92,7 @@ def test_after_a_players_death_its_rows_weigh_nothing_and_the_team_goes_on():
 
 
 def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read():
-    made = []
+    result = []
     for garbage in (3.0, -50.0):
         agents, learner = linear_team()
         batch = rollout()
@@ -103,8 +103,8 @@ def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read():
         assert not any(part.any() for part in linear(agents[1], "actor"))
         for now, was in zip(linear(agents[1], "critic"), CRITICS[1], strict=True):
             np.testing.assert_array_equal(now, array(was))
-        made.append(linear(agents[0], "critic")[0])
-    np.testing.assert_array_equal(made[0], made[1])
+        result.append(linear(agents[0], "critic")[0])
+    np.testing.assert_array_equal(result[0], result[1])
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])

@@ -21,10 +21,10 @@ from tests.policies.memory.worlds import Script, one_group
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_the_mixed_value_is_the_sum_of_the_chosen_ones(backend):
     (agent, _), _ = linear_team(mt.VDN)
-    made = make_backend(backend, "cpu")
+    result = make_backend(backend, "cpu")
     values = np.random.default_rng(0).standard_normal((1, 4, 5)).astype(np.float32)
-    total = agent.algorithm.mixed(made.ops, None, made.tensor(values), target=False)
-    np.testing.assert_allclose(made.numpy(total), values.sum(-1), atol=1e-6)
+    total = agent.algorithm.mixed(result.ops, None, result.tensor(values), target=False)
+    np.testing.assert_allclose(result.numpy(total), values.sum(-1), atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
@@ -96,8 +96,8 @@ def test_from_the_steps_of_a_game_to_the_gradients_by_hand():
         ({0: (7, legal), 1: (8, legal)}, (2, -5), ends, True),
     ]
     for time, (seen, reward, ended_parts, ended) in enumerate(steps):
-        streams.arrived(script.show(seen, reward, ended_parts, ended=ended))
-        streams.decided(0, np.full((2, 1), time), {})
+        streams.record_step(script.show(seen, reward, ended_parts, ended=ended))
+        streams.record_actions(0, np.full((2, 1), time), {})
     reader: Any = learner.reader(streams, [[0], [1]])
     reader._draw = lambda rng, count: (np.arange(2), np.zeros(2, int))
     metrics = learner.update(

@@ -74,18 +74,18 @@ class Twin:
         if isinstance(space, spaces.Discrete):
             target = settings.target_entropy_ratio * float(np.log(space.n))
             actor: Any = DiscreteActor(preprocess_net=body(), action_shape=int(space.n), softmax_output=False)
-            made: Any = DiscreteSAC, DiscreteSACPolicy(actor=actor, action_space=space)
+            result: Any = DiscreteSAC, DiscreteSACPolicy(actor=actor, action_space=space)
         else:
             target = -2.0
             actor = ContinuousActorProbabilistic(
                 preprocess_net=body(), action_shape=space.shape, unbounded=True, conditioned_sigma=True
             )
-            made = SAC, SACPolicy(actor=actor, action_space=space)
+            result = SAC, SACPolicy(actor=actor, action_space=space)
         start = float(np.log(settings.initial_temperature))
         alpha: Any = AutoAlpha(target, start, AdamOptimizerFactory(lr=RATE))
         if settings.temperature is not None:
             alpha = settings.temperature
-        return made[0](policy=made[1], alpha=alpha, **common)
+        return result[0](policy=result[1], alpha=alpha, **common)
 
     def _layers(self) -> dict[str, list[Any]]:
         """The linear layers of each network, or of each member of an ensemble, as "critic/1"."""
@@ -115,25 +115,25 @@ class Twin:
 
     def weights(self) -> dict[str, np.ndarray]:
         """tianshou's weights, and the temperature's logarithm, under the names of ours."""
-        made: dict[str, np.ndarray] = {}
+        result: dict[str, np.ndarray] = {}
         for name, layers in self._layers().items():
             for place, layer in zip(("hidden0", "hidden1", "head0"), layers, strict=True):
                 pairs = layer if isinstance(layer, list) else [layer]
-                made[f"{name}/{place}.weight"] = np.concatenate([o.weight.detach().numpy().T for o in pairs], -1)
-                made[f"{name}/{place}.bias"] = np.concatenate([o.bias.detach().numpy() for o in pairs])
+                result[f"{name}/{place}.weight"] = np.concatenate([o.weight.detach().numpy().T for o in pairs], -1)
+                result[f"{name}/{place}.bias"] = np.concatenate([o.bias.detach().numpy() for o in pairs])
         if isinstance(getattr(self.other, "alpha", None), AutoAlpha):
-            made["temperature/head0.free"] = self.other.alpha._log_alpha.detach().numpy().reshape(1)
-        return made
+            result["temperature/head0.free"] = self.other.alpha._log_alpha.detach().numpy().reshape(1)
+        return result
 
     def our_weights(self) -> dict[str, np.ndarray]:
         """Our weights under the same names."""
-        arrays, made = self.agent.learner_.export(0).arrays, {}
+        arrays, result = self.agent.learner_.export(0).arrays, {}
         for name in self.weights():
             net, _, rest = name.partition("/")
             member, _, place = rest.rpartition("/")
             array = arrays[f"net/{net}/{place}"]
-            made[name] = array[int(member)] if member else array
-        return made
+            result[name] = array[int(member)] if member else array
+        return result
 
     def update(self, batch: Transitions, units: Callable[[np.ndarray], np.ndarray]) -> None:
         """Update tianshou's algorithm from our rows; `units` converts actions to those of its memory."""

@@ -54,7 +54,7 @@ def slopes(function: Callable[..., np.ndarray], *arrays: np.ndarray, step: float
     def total() -> float:
         return float((function(*exact) ** 2).sum())
 
-    made = []
+    result = []
     for array in exact:
         slope = np.zeros_like(array)
         for place in np.ndindex(array.shape):
@@ -64,5 +64,5 @@ def slopes(function: Callable[..., np.ndarray], *arrays: np.ndarray, step: float
             array[place] = middle - step
             slope[place] = (above - total()) / (2 * step)
             array[place] = middle
-        made.append(slope)
-    return made
+        result.append(slope)
+    return result

@@ -93,10 +93,10 @@ def test_xla_eager_and_graph_compute_the_same():
     results = []
     for mode in ("graph", "xla", "eager"):
         model = with_keras.Twins(5, 3)
-        made = agent(model, with_keras.adam(1e-2, model.online), with_keras.q_loss, jit_compile=mode == "xla")
+        result = agent(model, with_keras.adam(1e-2, model.online), with_keras.q_loss, jit_compile=mode == "xla")
         tf.config.run_functions_eagerly(mode == "eager")
         try:
-            metrics = [made.learn(BATCH, 16)[0] for _ in range(3)]
+            metrics = [result.learn(BATCH, 16)[0] for _ in range(3)]
         finally:
             tf.config.run_functions_eagerly(False)
         results.append((metrics, model.get_weights()))
@@ -110,8 +110,8 @@ def test_gradients_are_clipped_and_reported_and_schedules_of_keras_followed():
     model, still = two_layers(), two_layers()
     still.set_weights(model.get_weights())
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
-    made = agent(model, keras.optimizers.SGD(rate), max_grad_norm=0.01)
-    first, second = (made.learn(BATCH, 16)[0] for _ in range(2))
+    result = agent(model, keras.optimizers.SGD(rate), max_grad_norm=0.01)
+    first, second = (result.learn(BATCH, 16)[0] for _ in range(2))
     assert [first["learning_rate/total"], second["learning_rate/total"]] == pytest.approx([0.1, 0.05])
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(still(BATCH.obs[0]) ** 2)
@@ -128,12 +128,12 @@ def test_sparse_gradients_of_an_embedding_are_taken():
 def test_random_layers_repeat_with_the_agents_seed_whatever_ran_before():
     def learned(before):
         model = with_keras.Twins(5, 3, dropout=0.5)
-        made = agent(model, with_keras.adam(1e-2, model.online), with_keras.q_loss)
-        made.learner()
+        result = agent(model, with_keras.adam(1e-2, model.online), with_keras.q_loss)
+        result.learner()
         for _ in range(before):
             model(np.ones((2, 5), np.float32), training=True)
-        made.learner().update(BATCH, learn=np.ones(1, bool), batch_size=16)
-        made.learner().update(BATCH, learn=np.ones(1, bool), batch_size=16)
+        result.learner().update(BATCH, learn=np.ones(1, bool), batch_size=16)
+        result.learner().update(BATCH, learn=np.ones(1, bool), batch_size=16)
         return model.get_weights()
 
     assert all(np.array_equal(a, b) for a, b in zip(learned(0), learned(3), strict=True))

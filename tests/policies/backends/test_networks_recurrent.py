@@ -56,19 +56,19 @@ def test_a_sequence_equals_its_acts(backend, spec):
 def test_the_members_of_an_ensemble_have_carries_of_their_own(backend, spec):
     """Two agents with 3 members each: as 6 agents with one network, which get the same observations."""
     heads = [Head(2), Head(1)]
-    made = backend.network(NetworkDefinition(spec, heads, Layout(VECTOR), members=3), None, 2)
+    result = backend.network(NetworkDefinition(spec, heads, Layout(VECTOR), members=3), None, 2)
     alone = backend.network(NetworkDefinition(spec, heads, Layout(VECTOR)), None, 6)
-    weights = 0.5 * RNG.standard_normal(made.numbers().shape, np.float32)
+    weights = 0.5 * RNG.standard_normal(result.numbers().shape, np.float32)
     for row in range(6):
-        made.write(row // 3, weights[row // 3])
+        result.write(row // 3, weights[row // 3])
         alone.write(row, weights.reshape(6, -1)[row])
     obs, width = RNG.standard_normal((2, 8, 5), np.float32), spec.cell.carry_width
     carry, begins = RNG.standard_normal((2, 8, 3, width), np.float32), np.arange(8)[None].repeat(2, 0) == 5
-    assert made.plan.definition.carry_width == 3 * width
+    assert result.plan.definition.carry_width == 3 * width
     apart = carry.transpose(0, 2, 1, 3).reshape(6, 8, width)
     for rest in ((), (begins,)):
         given = [backend.tensor(x) for x in (obs, carry.reshape(2, 8, -1), *rest)]
-        *outs, after = (backend.numpy(out) for out in made(*given))
+        *outs, after = (backend.numpy(out) for out in result(*given))
         six = [backend.tensor(x) for x in (obs.repeat(3, 0), apart, *(each.repeat(3, 0) for each in rest))]
         *expected, following = (backend.numpy(out) for out in alone(*six))
         for a, b in zip(outs, expected, strict=True):
@@ -76,8 +76,8 @@ def test_the_members_of_an_ensemble_have_carries_of_their_own(backend, spec):
         np.testing.assert_allclose(
             after.reshape(2, 8, 3, width), following.reshape(2, 3, 8, width).swapaxes(1, 2), atol=1e-5
         )
-    agent = made.in_numpy()(obs[1:], carry[1:].reshape(1, 8, -1), row=1)
-    whole = [backend.numpy(x) for x in made(*(backend.tensor(x) for x in (obs, carry.reshape(2, 8, -1))))]
+    agent = result.in_numpy()(obs[1:], carry[1:].reshape(1, 8, -1), row=1)
+    whole = [backend.numpy(x) for x in result(*(backend.tensor(x) for x in (obs, carry.reshape(2, 8, -1))))]
     for a, b in zip(agent, whole, strict=True):
         np.testing.assert_allclose(a[0], b[1], atol=1e-5)
 

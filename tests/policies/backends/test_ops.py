@@ -144,9 +144,9 @@ def test_a_pick_sends_its_gradient_to_what_was_picked(backend):
 def test_the_last_axis_is_split_and_numbers_become_a_vector():
     assert_equal_to(lambda x: x.reshape(3, 5, 2, 2), lambda ops: lambda x: ops.unflatten(x, 2), X)
     for backend in BOTH.values():
-        made = backend.ops.tensor_like(backend.tensor(X), [0.5, 2])
-        assert backend.numpy(made).dtype == np.float32
-        assert backend.numpy(made).tolist() == numpy_ops.tensor_like(X, [0.5, 2]).tolist() == [0.5, 2.0]
+        result = backend.ops.tensor_like(backend.tensor(X), [0.5, 2])
+        assert backend.numpy(result).dtype == np.float32
+        assert backend.numpy(result).tolist() == numpy_ops.tensor_like(X, [0.5, 2]).tolist() == [0.5, 2.0]
 
 
 @on_both
@@ -197,9 +197,9 @@ def test_one_hot_vectors_and_constant_numbers():
         (numpy_ops, np.asarray, np.asarray),
         *((b.ops, b.tensor, b.numpy) for b in BOTH.values()),
     ):
-        made = numpy(ops.one_hot(tensor(index), 3))
-        assert made.dtype == np.float32
-        assert made.tolist() == [[[0, 0, 1], [1, 0, 0]], [[0, 1, 0], [0, 1, 0]]]
+        result = numpy(ops.one_hot(tensor(index), 3))
+        assert result.dtype == np.float32
+        assert result.tolist() == [[[0, 0, 1], [1, 0, 0]], [[0, 1, 0], [0, 1, 0]]]
         like = numpy(ops.tensor_like(tensor(X), [0.5, -2.0]))
         assert (like.tolist(), like.dtype) == ([0.5, -2.0], np.float32)
 
@@ -235,19 +235,19 @@ ORDERS = {
 def test_channels_come_first(backend, order):
     shape, expected = ORDERS[order]
     x = RNG.standard_normal(shape).astype(np.float32)
-    made = backend.numpy(backend.ops.channels_first(backend.tensor(x), order))
-    assert np.array_equal(made, expected(x))
+    result = backend.numpy(backend.ops.channels_first(backend.tensor(x), order))
+    assert np.array_equal(result, expected(x))
     assert backend.numpy(backend.ops.flatten(backend.tensor(x))).tolist() == x.reshape(2, 3, -1).tolist()
 
 
 def convolved(stride, x, weight, bias):
     """Convolve by the definition: [K, B, C, H, W] with [K, O, C, h, w]."""
     (height, width), (high, wide) = x.shape[3:], weight.shape[3:]
-    made = np.zeros((*x.shape[:2], weight.shape[1], (height - high) // stride + 1, (width - wide) // stride + 1))
-    for row, column in product(range(made.shape[3]), range(made.shape[4])):
+    result = np.zeros((*x.shape[:2], weight.shape[1], (height - high) // stride + 1, (width - wide) // stride + 1))
+    for row, column in product(range(result.shape[3]), range(result.shape[4])):
         seen = x[..., row * stride : row * stride + high, column * stride : column * stride + wide]
-        made[..., row, column] = np.einsum("kbchw,kochw->kbo", seen, weight) + bias[:, None]
-    return made
+        result[..., row, column] = np.einsum("kbchw,kochw->kbo", seen, weight) + bias[:, None]
+    return result
 
 
 @on_both

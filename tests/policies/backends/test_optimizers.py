@@ -67,8 +67,8 @@ def test_rows_equal_torchs_with_numbers_of_their_own_and_pauses(backend, name, n
     """Row 1 sits out every third step: for it, as if that step had not been."""
     rng, rates, own = np.random.default_rng(0), [1e-2, 3e-3, 0.1], Moved(backend, name, 3)
     theirs = [torch.from_numpy(row).requires_grad_() for row in own.weights]
-    told = [dict(zip(numbers, row, strict=True)) for row in zip(*numbers.values(), strict=True)]
-    optimizers = [THEIRS[name]([p], lr=rate, **of) for p, rate, of in zip(theirs, rates, told, strict=True)]
+    data = [dict(zip(numbers, row, strict=True)) for row in zip(*numbers.values(), strict=True)]
+    optimizers = [THEIRS[name]([p], lr=rate, **of) for p, rate, of in zip(theirs, rates, data, strict=True)]
     for step in range(30):
         grad = rng.standard_normal((3, WEIGHTS)).astype(np.float32)
         due = [True, step % 3 > 0, True]
@@ -161,15 +161,15 @@ def test_steps_are_those_of_keras():
     """With an epsilon too small to count, which Keras adds in other places."""
     import keras
 
-    made: dict[str, tuple[Any, dict[str, float]]] = {
+    result: dict[str, tuple[Any, dict[str, float]]] = {
         "adam": (keras.optimizers.Adam, {}),
         "adamw": (keras.optimizers.AdamW, {"weight_decay": 0.3}),
         "adamax": (keras.optimizers.Adamax, {}),
         "rmsprop": (functools.partial(keras.optimizers.RMSprop, rho=0.99), {}),
         "sgd": (keras.optimizers.SGD, {"momentum": 0.9}),
     }
-    assert made.keys() == OPTIMIZERS.keys()
-    for name, (kind, numbers) in made.items():
+    assert result.keys() == OPTIMIZERS.keys()
+    for name, (kind, numbers) in result.items():
         epsilon = {} if name == "sgd" else {"epsilon": 1e-12}
         rng, own, optimizer = (
             np.random.default_rng(2),
@@ -200,13 +200,13 @@ def test_a_state_moves_to_another_row_and_to_the_other_backend(first, second, na
     one, same, other = (Moved(backend, name, 2) for backend in (first, first, second))
     for _ in range(3):
         one.step(rng.standard_normal((2, WEIGHTS)), rates, **numbers)
-    for made in (same, other):
-        made.net.load(1, one.net.arrays(0))
-        made.optimizer.load(1, one.optimizer.arrays(0))
-        assert np.array_equal(one.weights[0], made.weights[1])
+    for result in (same, other):
+        result.net.load(1, one.net.arrays(0))
+        result.optimizer.load(1, one.optimizer.arrays(0))
+        assert np.array_equal(one.weights[0], result.weights[1])
     grad = np.tile(rng.standard_normal(WEIGHTS), (2, 1))
-    for made in (one, same, other):
-        made.step(grad, rates, **numbers)
+    for result in (one, same, other):
+        result.step(grad, rates, **numbers)
     assert np.array_equal(one.weights[0], same.weights[1])
     np.testing.assert_allclose(one.weights[0], other.weights[1], rtol=1e-6, atol=1e-7)
 

@@ -12,7 +12,7 @@ def test_by_hand():
 
 
 def test_an_eighth_too_many_at_most_and_few_different_ones():
-    made = {rows: rounded_up(rows) for rows in range(SMALLEST, 4097)}
-    assert all(rows <= wide <= rows * 1.125 for rows, wide in made.items())
-    assert all(rounded_up(wide) == wide for wide in made.values())
-    assert len(set(made.values())) == 1 + 8 * 7  # seven doublings of 32
+    result = {rows: rounded_up(rows) for rows in range(SMALLEST, 4097)}
+    assert all(rows <= wide <= rows * 1.125 for rows, wide in result.items())
+    assert all(rounded_up(wide) == wide for wide in result.values())
+    assert len(set(result.values())) == 1 + 8 * 7  # seven doublings of 32

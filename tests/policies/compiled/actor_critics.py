@@ -97,11 +97,11 @@ class Agents:
         for name, part, plan in zip(NAMES, parts, self.plans, strict=True):
             write_network(part, plan)
             shape = self.agents, int(part["size"])
-            made: dict[str, Any] = dict.fromkeys(("first", "second"), np.zeros(shape)) | {
+            result: dict[str, Any] = dict.fromkeys(("first", "second"), np.zeros(shape)) | {
                 "count": np.zeros(self.agents)
             }
-            made["weights"] = np.broadcast_to(of.pop(name, 0), shape)
-            own = {each: Place(values, UNTOUCHED) for each, values in made.items()} | {"gradient": room(*shape)}
+            result["weights"] = np.broadcast_to(of.pop(name, 0), shape)
+            own = {each: Place(values, UNTOUCHED) for each, values in result.items()} | {"gradient": room(*shape)}
             self.written |= {f"{name}/{each}": place for each, place in own.items()}
             rate = self.read[f"{name}/rate"] = given(of.pop(f"{name}_rate", [0.5] * self.agents))
             epsilon = self.read[f"{name}/epsilon"] = Place([1e-8], np.nan, np.float64)

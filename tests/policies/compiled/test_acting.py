@@ -26,8 +26,8 @@ def learners(kind, inputs, choices, hidden, activation, agents=3, backend="torch
     """Two learners of equal agents: one that acts in compiled code and one in numpy."""
     sees, acts = spaces.Box(-9, 9, (inputs,), np.float32), spaces.Discrete(choices)
     settings = {"network": MLP(hidden, activation), "backend": backend}
-    made = [KINDS[kind](sees, acts, seed=seed, **settings) for seed in range(agents)]
-    for i, agent in enumerate(made):
+    result = [KINDS[kind](sees, acts, seed=seed, **settings) for seed in range(agents)]
+    for i, agent in enumerate(result):
         if kind == "dqn":
             agent.hyper.epsilon = (0.0, 1.0, 0.4)[i]
         state = agent.learner_.export(0)
@@ -35,7 +35,7 @@ def learners(kind, inputs, choices, hidden, activation, agents=3, backend="torch
             if name.startswith("net/"):
                 array += np.random.default_rng(i).normal(scale=0.3, size=array.shape).astype(np.float32)
         agent.learner_.load(0, state)
-    native, plain = stacked(made), stacked(made)
+    native, plain = stacked(result), stacked(result)
     plain.actor._compiled = {None: None}
     return native, plain
 
@@ -97,8 +97,8 @@ def test_compiled_acts_of_normal_distributions_are_those_in_numpy(rows, dims, ac
     low, high = np.full(dims, -2, np.float32), np.full(dims, 3, np.float32)
     low[-1] = -np.inf
     settings: Any = {"network": MLP((5,), activation), "log_std": 0.7}
-    made = [mt.PPO(VECTOR, spaces.Box(low, high), seed=seed, **settings) for seed in range(3)]
-    native, plain = stacked(made), stacked(made)
+    result = [mt.PPO(VECTOR, spaces.Box(low, high), seed=seed, **settings) for seed in range(3)]
+    native, plain = stacked(result), stacked(result)
     plain.actor._compiled = {None: None}
     rng = np.random.default_rng(rows)
     for share in (0.0, 1.0, 0.5):

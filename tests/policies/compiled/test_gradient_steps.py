@@ -35,7 +35,7 @@ def made_for(agent: Any) -> bool:
     passes = agent.learner_.steps
     if type(passes) is GradientSteps:
         return False
-    ((whole, part),) = [made for kind, made in MADE.items() if isinstance(agent, kind)]
+    ((whole, part),) = [result for kind, result in MADE.items() if isinstance(agent, kind)]
     assert type(passes) is whole
     assert [type(one) for one in passes] == [part]
     return True
@@ -114,9 +114,9 @@ SMALL = net(MLP((4,)))
 def learns(algorithm: Any, backend: Any = COMPILED, **nets: Any) -> bool:
     """Whether compiled code can learn for it; networks that are not named are small."""
     small = dict.fromkeys(algorithm.networks(), SMALL)
-    made = can_learn(algorithm.compiled_form(), algorithm, backend, {**small, **nets})
-    assert isinstance(made, bool)
-    return made
+    result = can_learn(algorithm.compiled_form(), algorithm, backend, {**small, **nets})
+    assert isinstance(result, bool)
+    return result
 
 
 @pytest.mark.parametrize("make", MADE)
@@ -259,13 +259,13 @@ def test_an_algorithm_of_ones_own_learns_as_it_says(make, kind, expected):
 def test_it_is_done_as_the_algorithm_says():
     """One that calls itself single is, whatever its settings are."""
     kinds = ((Same, True, COMPILED), (DQNAlgorithm, False, PLAIN), (DQNAlgorithm, True, PLAIN))
-    made, plain, double = (
+    result, plain, double = (
         scattered(AlgorithmLearner(algorithm_of(mt.DQN, kind, double=double), backend, [0], draw=True))
         for kind, double, backend in kinds
     )
-    learn_on(5, made, plain, double)
-    assert_close(made, plain)
-    assert abs(made.weights.online["q"].flat - double.weights.online["q"].flat).max() > 10 * CLOSE
+    learn_on(5, result, plain, double)
+    assert_close(result, plain)
+    assert abs(result.weights.online["q"].flat - double.weights.online["q"].flat).max() > 10 * CLOSE
 
 
 def test_a_loss_that_is_not_known_is_told():

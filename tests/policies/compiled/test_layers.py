@@ -12,10 +12,10 @@ ROWS, INPUTS, WIDTHS = (1, 2, 3, 5, 9), (1, 3, 4, 7, 18), (1, 5, 64)
 
 def computed(x, weight, bias, activation=NONE):
     """The activation of x @ weight + bias, by compiled code, where the memory behind the result is watched."""
-    made = np.full((len(x) + 1, weight.shape[1]), 77, np.float32)
-    run(activation, x, len(x), x.shape[1], 1, x.shape[1], weight, bias, 0, weight.shape[1], made)
-    assert (made[-1] == 77).all()
-    return made[:-1]
+    result = np.full((len(x) + 1, weight.shape[1]), 77, np.float32)
+    run(activation, x, len(x), x.shape[1], 1, x.shape[1], weight, bias, 0, weight.shape[1], result)
+    assert (result[-1] == 77).all()
+    return result[:-1]
 
 
 def run(activation, *given):
@@ -54,9 +54,9 @@ def test_a_layer_by_hand():
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_layer_is_its_sum_in_the_order_of_the_weights(rows, inputs, width):
     x, weight, bias = drawn(rows, inputs, width)
-    made = computed(x, weight, bias)
-    np.testing.assert_array_equal(made, term_by_term(x, weight, bias))
-    np.testing.assert_allclose(made, x.astype(np.float64) @ weight + bias, atol=2e-5)
+    result = computed(x, weight, bias)
+    np.testing.assert_array_equal(result, term_by_term(x, weight, bias))
+    np.testing.assert_allclose(result, x.astype(np.float64) @ weight + bias, atol=2e-5)
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
@@ -83,17 +83,17 @@ def test_tiles_of_all_heights_and_widths_however_what_they_read_lies(width):
         expected, expected_own = term_by_term(x, weight, bias), term_by_term(x, weight, own[:, :width])
         for lies in ((x, rows, 3, 1), (apart, rows, 5, 1), (turned, rows, 1, rows + 2)):
             every = np.full((rows + 2) * width, 77, np.float32)
-            made = every[width:-width].reshape(rows, width)
-            run(NONE, *lies, 3, weight, bias, 0, width, made)
-            np.testing.assert_array_equal(made, expected)
-            run(NONE, *lies, 3, weight, own, width + 2, width, made)
-            np.testing.assert_array_equal(made, expected_own)
-            made[...] = own[:, :width]
-            run(NONE, *lies, 3, weight, made, width, width, made)
-            np.testing.assert_array_equal(made, expected_own)
-            made[...] = own[:, :width]
-            run(RELU, *lies, 3, weight, made, width, width, made)
-            np.testing.assert_array_equal(made, np.maximum(expected_own, 0))
+            result = every[width:-width].reshape(rows, width)
+            run(NONE, *lies, 3, weight, bias, 0, width, result)
+            np.testing.assert_array_equal(result, expected)
+            run(NONE, *lies, 3, weight, own, width + 2, width, result)
+            np.testing.assert_array_equal(result, expected_own)
+            result[...] = own[:, :width]
+            run(NONE, *lies, 3, weight, result, width, width, result)
+            np.testing.assert_array_equal(result, expected_own)
+            result[...] = own[:, :width]
+            run(RELU, *lies, 3, weight, result, width, width, result)
+            np.testing.assert_array_equal(result, np.maximum(expected_own, 0))
             assert (every[:width] == 77).all()
             assert (every[-width:] == 77).all()
 
@@ -110,10 +110,10 @@ def test_tanh():
     for value, expected in known.items():
         assert abs(tanh(np.float32(value)) - expected) <= 4e-7 * max(abs(expected), 1e-30)
     x = np.concatenate([np.linspace(-12, 12, 40_001), np.geomspace(1e-38, 1e38, 2_001)]).astype(np.float32)
-    made, exact = activated(TANH, x), np.tanh(x.astype(np.float64))
-    np.testing.assert_allclose(made, exact, rtol=4e-7)
-    np.testing.assert_array_equal(activated(TANH, -x), -made)
-    assert (abs(made) <= 1).all()
+    result, exact = activated(TANH, x), np.tanh(x.astype(np.float64))
+    np.testing.assert_allclose(result, exact, rtol=4e-7)
+    np.testing.assert_array_equal(activated(TANH, -x), -result)
+    assert (abs(result) <= 1).all()
 
 
 def test_relu():
@@ -122,10 +122,10 @@ def test_relu():
 
 @pytest.mark.parametrize("activation", [TANH, RELU])
 def test_what_is_no_number_stays_none_and_infinities_have_their_limits(activation):
-    made = activated(activation, [np.nan, np.inf, -np.inf, 1.0, np.nan])
-    assert np.isnan(made).tolist() == [True, False, False, False, True]
-    assert made[1] == np.inf if activation == RELU else abs(made[1] - 1) < 4e-7
-    assert made[2] == 0 if activation == RELU else abs(made[2] + 1) < 4e-7
+    result = activated(activation, [np.nan, np.inf, -np.inf, 1.0, np.nan])
+    assert np.isnan(result).tolist() == [True, False, False, False, True]
+    assert result[1] == np.inf if activation == RELU else abs(result[1] - 1) < 4e-7
+    assert result[2] == 0 if activation == RELU else abs(result[2] + 1) < 4e-7
 
 
 @pytest.mark.parametrize("activation", [TANH, RELU])

@@ -241,8 +241,8 @@ def test_forward_and_backward_are_those_of_autograd(rows, inputs, hidden, output
     net = Net(hidden, activation, weights, x, outputs)
     expected, gradient = by_autograd(net.plan, weights, x, slopes)
     assert np.count_nonzero(gradient) > gradient.size / 4, "relu passes next to nothing"
-    for made, exact in ((net.forward().copy(), expected), (net.backward(slopes), gradient)):
-        np.testing.assert_allclose(made, exact, rtol=0, atol=2e-6 * max(1, abs(exact).max()))
+    for result, exact in ((net.forward().copy(), expected), (net.backward(slopes), gradient)):
+        np.testing.assert_allclose(result, exact, rtol=0, atol=2e-6 * max(1, abs(exact).max()))
 
 
 @pytest.mark.parametrize(("hidden", "outputs"), [((), 1), ((5,), 1), ((64, 9), 7)], ids=str)
@@ -253,11 +253,11 @@ def test_gradients_of_parts_of_the_rows_add_up(hidden, outputs):
     weights = rng.normal(size=sum(a * b + b for a, b in pairwise(widths))).astype(np.float32) / 4
     x, slopes = (rng.normal(size=(13, width)).astype(np.float32) for width in (5, outputs))
     every = Net(hidden, "tanh", weights, x, outputs).backward(slopes)
-    made = np.float32(1.0)
+    result = np.float32(1.0)
     for part in (slice(0, 6), slice(6, 7), slice(7, 13)):
-        made = Net(hidden, "tanh", weights, x[part], outputs).backward(slopes[part], made).copy()
+        result = Net(hidden, "tanh", weights, x[part], outputs).backward(slopes[part], result).copy()
     assert abs(every).max() > 1
-    np.testing.assert_allclose(made, every + 1, rtol=0, atol=5e-6)
+    np.testing.assert_allclose(result, every + 1, rtol=0, atol=5e-6)
 
 
 def test_what_is_left_from_before_does_not_matter():
@@ -278,19 +278,19 @@ def test_largest():
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (5, 1), (3, 5), (7, 64)])
 def test_turn(rows, columns):
-    source, made = given(np.arange(rows * columns).reshape(rows, columns)), room(columns, rows)
-    transpose(source.at, rows, columns, made.at)
-    np.testing.assert_array_equal(made.numbers, source.numbers.T)
-    made.assert_kept()
+    source, result = given(np.arange(rows * columns).reshape(rows, columns)), room(columns, rows)
+    transpose(source.at, rows, columns, result.at)
+    np.testing.assert_array_equal(result.numbers, source.numbers.T)
+    result.assert_kept()
     source.assert_unchanged()
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (5, 1), (3, 5), (7, 64)])
 def test_add_turned(rows, columns):
-    source, made = given(np.arange(rows * columns).reshape(rows, columns)), Place(np.ones((columns, rows)), UNTOUCHED)
-    add_transpose(source.at, rows, columns, made.at)
-    np.testing.assert_array_equal(made.numbers, source.numbers.T + 1)
-    made.assert_kept()
+    source, result = given(np.arange(rows * columns).reshape(rows, columns)), Place(np.ones((columns, rows)), UNTOUCHED)
+    add_transpose(source.at, rows, columns, result.at)
+    np.testing.assert_array_equal(result.numbers, source.numbers.T + 1)
+    result.assert_kept()
     source.assert_unchanged()
 
 
@@ -307,19 +307,19 @@ def test_turned_weights_lie_where_the_weights_do():
 
 def test_add_rows_by_hand():
     source = given([[1, 2, 3, 4, 5], [10, 20, 30, 40, 50], [-1, 0, 0, 0, -5]])
-    made = Place([0, 100, 0, 0, -50], UNTOUCHED)
-    add_rows(source.at, 3, 5, made.at)
-    assert made.numbers.tolist() == [10, 122, 33, 44, 0]
-    made.assert_kept()
+    result = Place([0, 100, 0, 0, -50], UNTOUCHED)
+    add_rows(source.at, 3, 5, result.at)
+    assert result.numbers.tolist() == [10, 122, 33, 44, 0]
+    result.assert_kept()
     source.assert_unchanged()
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (33, 1), (3, 64)])
 def test_add_rows(rows, columns):
-    source, made = given(np.random.default_rng(rows).normal(size=(rows, columns))), Place(np.ones(columns), UNTOUCHED)
-    add_rows(source.at, rows, columns, made.at)
-    np.testing.assert_allclose(made.numbers, source.numbers.astype(np.float64).sum(0) + 1, atol=1e-5)
-    made.assert_kept()
+    source, result = given(np.random.default_rng(rows).normal(size=(rows, columns))), Place(np.ones(columns), UNTOUCHED)
+    add_rows(source.at, rows, columns, result.at)
+    np.testing.assert_allclose(result.numbers, source.numbers.astype(np.float64).sum(0) + 1, atol=1e-5)
+    result.assert_kept()
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 17])
@@ -352,15 +352,15 @@ def test_weight_slopes_are_sums_in_the_order_of_the_rows(rows, inputs, outputs):
     rng = np.random.default_rng([rows, inputs, outputs])
     x, slopes = given(rng.normal(size=(rows, inputs))), given(rng.normal(size=(rows, outputs)))
     before = rng.normal(size=(inputs, outputs)).astype(np.float32)
-    made, scratch = Place(before, UNTOUCHED), room(largest(rows, inputs, outputs))
+    result, scratch = Place(before, UNTOUCHED), room(largest(rows, inputs, outputs))
     zeros = given(np.zeros(max(inputs, outputs)))
-    add_weight_gradient(ANY.record, x.at, rows, inputs, slopes.at, outputs, made.at, zeros.at, scratch.at)
+    add_weight_gradient(ANY.record, x.at, rows, inputs, slopes.at, outputs, result.at, zeros.at, scratch.at)
     if (rows, inputs, outputs) in NARROW:  # they are added up apart
         expected = before + term_by_term(x.numbers.T, slopes.numbers, zeros.numbers[:outputs])
     else:
         expected = term_by_term(x.numbers.T, slopes.numbers, before)
-    np.testing.assert_array_equal(made.numbers, expected)
-    for place in (made, scratch):
+    np.testing.assert_array_equal(result.numbers, expected)
+    for place in (result, scratch):
         place.assert_kept()
     for place in (x, slopes, zeros):
         place.assert_unchanged()
@@ -373,6 +373,8 @@ def test_weight_slopes_by_hand():
         ([[1], [3], [5]], [[1, 2], [0, 1], [-2, 0]], [[100 + 1 - 10, 100 + 2 + 3]]),
     ):
         left, right, zeros, scratch = given(x), given(slopes), given([0, 0]), room(6)
-        made = Place(np.full(np.shape(expected), 100), UNTOUCHED)
-        add_weight_gradient(ANY.record, left.at, 3, len(x[0]), right.at, len(slopes[0]), made.at, zeros.at, scratch.at)
-        assert made.numbers.tolist() == expected
+        result = Place(np.full(np.shape(expected), 100), UNTOUCHED)
+        add_weight_gradient(
+            ANY.record, left.at, 3, len(x[0]), right.at, len(slopes[0]), result.at, zeros.at, scratch.at
+        )
+        assert result.numbers.tolist() == expected

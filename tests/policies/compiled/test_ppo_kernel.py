@@ -63,21 +63,21 @@ ENTROPY_OF_IT = LN8 - (2 * np.log(2) + 5 * np.log(5)) / 8
 )
 def test_log_probabilities(logits, legal, chances, entropy):
     """To float32's precision of the largest logit."""
-    made, chances, close = given(logits), np.array(chances), 1e-6 + 1e-7 * np.abs(logits).max()
+    result, chances, close = given(logits), np.array(chances), 1e-6 + 1e-7 * np.abs(logits).max()
     mask = Place(np.array(legal or [], bool), True, np.bool_)
-    found = log_softmax(made.numbers, mask.at if legal else 0)
+    found = log_softmax(result.numbers, mask.at if legal else 0)
     assert found == pytest.approx(entropy, abs=close)
     likely = chances > 0
-    np.testing.assert_allclose(made.numbers[likely], np.log(chances[likely]), atol=close)
-    assert (np.exp(made.numbers[~likely]) == 0).all()
-    made.assert_kept()
+    np.testing.assert_allclose(result.numbers[likely], np.log(chances[likely]), atol=close)
+    assert (np.exp(result.numbers[~likely]) == 0).all()
+    result.assert_kept()
     mask.assert_unchanged()
 
 
 def test_log_probabilities_where_no_action_is_legal():
     """As of padding: they are finite, and weigh nothing."""
-    made, mask = given([7, np.inf, 9]), Place([0, 0, 0], True, np.bool_)
-    assert np.isfinite([log_softmax(made.numbers, mask.at), *made.numbers]).all()
+    result, mask = given([7, np.inf, 9]), Place([0, 0, 0], True, np.bool_)
+    assert np.isfinite([log_softmax(result.numbers, mask.at), *result.numbers]).all()
 
 
 def test_ruled_out():
@@ -154,21 +154,21 @@ def actors(*, coef=0.0, **of):
         return [np.full(7, other), values[np.argsort(order)]]
 
     taken = np.int64(TAKEN)
-    made = Agents(
+    result = Agents(
         2, 7, index=[[range(7), order]], action=column(taken, 1), advantage=column(ADVANTAGE, np.nan),
         log_prob=column(np.log(CHANCES[taken] / RATIO), np.nan), clip=[np.nan, 0.25], entropy_coef=[np.nan, coef], **of,
     )  # fmt: skip
-    return made, order
+    return result, order
 
 
 def slopes_of_policy(of, logits, *, center=0.0, scale=1.0, sums=(0.0, 0.0, 0.0, 0.0)):
     """The slopes [rows, 3], and the sums."""
     agents, order = of
     out = Place(logits, UNTOUCHED)
-    made = policy_gradient(agents.record, 1, np.array(order), SHARE.astype(F), out.at, 3, center, scale, sums)
+    result = policy_gradient(agents.record, 1, np.array(order), SHARE.astype(F), out.at, 3, center, scale, sums)
     out.assert_kept()
     agents.watch()
-    return out.numbers, made
+    return out.numbers, result
 
 
 LOGITS = np.tile(np.log(CHANCES), (7, 1)) + np.arange(7)[:, None]
@@ -289,10 +289,10 @@ def test_gradients_are_those_of_float64(hidden, columns, masked, clipped, normal
         rows = np.s_[1, k, 2 : columns + 3]
         gradients, metrics = exact(both, k, both["index"][rows], both["share"][rows])
         for which in (ACTOR, CRITIC):
-            made = both.gradient(k, which, 3)
+            result = both.gradient(k, which, 3)
             largest_of_it = abs(gradients[which]).max()
             assert largest_of_it > 0.01
-            np.testing.assert_allclose(made, gradients[which], rtol=0, atol=1e-6 * max(1, largest_of_it))
+            np.testing.assert_allclose(result, gradients[which], rtol=0, atol=1e-6 * max(1, largest_of_it))
         measured = both["metrics"][3, :, k]
         for place in (ACTOR_LOSS, CRITIC_LOSS, ENTROPY, KL, CLIP_SHARE):
             assert measured[place] == pytest.approx(metrics[place], rel=1e-5, abs=2e-6)
@@ -309,11 +309,11 @@ def test_what_a_network_gives(rows):
     both = some(rng, rows=rows, hidden=(9, 5))
     x = given(rng.normal(size=(rows, 2)))
     for which, choices in ((ACTOR, 3), (CRITIC, 1)):
-        made = room(rows, choices)
-        evaluate(both.parts[which], both.work[0], 1, x.at, rows, made.at)
+        result = room(rows, choices)
+        evaluate(both.parts[which], both.work[0], 1, x.at, rows, result.at)
         leaf = leaf_of(both[f"{NAMES[which]}/weights"][1])
         exactly = outputs_of(both.plans[which], leaf, x.numbers).detach()
-        np.testing.assert_allclose(made.numbers, exactly, rtol=0, atol=3e-6)
-        made.assert_kept()
+        np.testing.assert_allclose(result.numbers, exactly, rtol=0, atol=3e-6)
+        result.assert_kept()
         x.assert_unchanged()
     both.watch()

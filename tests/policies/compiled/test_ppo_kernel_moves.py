@@ -98,9 +98,9 @@ def test_what_is_not_finite_moves_no_weight(rule, actor, critic, losses):
 @pytest.mark.parametrize("rule", RULES)
 def test_passes_follow_each_other(rule):
     """Each is what gradients in float64 and one move make of the weights before; moments are handed on."""
-    made, each = three(rule=RULES[rule]), three(rule=RULES[rule])
-    made.run(0)
-    for number in range(made.passes):
+    result, each = three(rule=RULES[rule]), three(rule=RULES[rule])
+    result.run(0)
+    for number in range(result.passes):
         for k in range(3):
             rows = np.s_[number // 2, k, [0, 5][number % 2] : [5, 11][number % 2]]
             gradients, metrics = exact(each, k, each["index"][rows], each["share"][rows])
@@ -109,8 +109,8 @@ def test_passes_follow_each_other(rule):
                 each["metrics"][number, place, k] = value
             move(each.record, number, k, each.work[0]["scratch"])
     for name, values in each.result().items():
-        np.testing.assert_allclose(made[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
-    assert made["actor/count"].tolist() == [6] * 3
+        np.testing.assert_allclose(result[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert result["actor/count"].tolist() == [6] * 3
 
 
 def test_who_is_not_due_is_left_alone():

@@ -238,10 +238,10 @@ def test_an_agent_learns_alone_as_it_does_among_others(kind, masked):
         (metrics,) = update(rollout, together)
         for k, agent in enumerate(agents):
             (alone,) = update(of_agent(rollout, k, counts[k]), agent.learner_)
-            told, own = ({name: values[row] for name, values in m.items()} for m, row in ((metrics, k), (alone, 0)))
+            data, own = ({name: values[row] for name, values in m.items()} for m, row in ((metrics, k), (alone, 0)))
             for name in ROLLOUT_METRICS:
-                assert told.pop(name) == pytest.approx(own.pop(name), rel=1e-6), name
-            assert told == own
+                assert data.pop(name) == pytest.approx(own.pop(name), rel=1e-6), name
+            assert data == own
     for k, agent in enumerate(agents):
         assert together.export(k).info == agent.learner_.export(0).info
         assert not moved(together.export(k), agent.learner_.export(0))
@@ -256,19 +256,19 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
     assert one.steps.steps[0]._pool is None
     for threads in (2, 3, 5, 64):
         many = learner_of(**KINDS[kind])
-        made = many.steps.steps[0]
+        result = many.steps.steps[0]
         monkeypatch.setattr(many.backend, "threads", lambda threads=threads: threads)
         for rollout, expected in zip(rollouts[:-1], measured, strict=False):
             np.testing.assert_equal(update(rollout, many)[0], expected)
-        pool = made._pool
+        pool = result._pool
         assert 1 <= len(pool._threads) <= 5  # two networks of each of three agents, less the thread of the caller
         many.close()
-        assert made._pool is None
+        assert result._pool is None
         assert not any(thread.is_alive() for thread in pool._threads)
         np.testing.assert_equal(update(rollouts[-1], many)[0], measured[-1])
         for row in range(3):
             assert not moved(one.export(row), many.export(row))
-        assert len(made._work._record) == min(threads, 6)
+        assert len(result._work._record) == min(threads, 6)
         many.close()
 
 
@@ -302,12 +302,12 @@ def test_what_networks_give_is_what_they_give(rows):
     given = learner.steps.networks(learner.weights.nets)
     assert given.keys() == learner.weights.nets.keys()
     for name, outputs in (("actor", 5), ("critic", 1)):
-        (made,), (expected,) = given[name](obs), learner.weights.nets[name](obs)
-        assert made.shape == (3, rows, outputs)
-        np.testing.assert_allclose(made, expected.detach(), rtol=0, atol=1e-6)
-        assert abs(made[0] - made[1]).max() > 0.001
+        (result,), (expected,) = given[name](obs), learner.weights.nets[name](obs)
+        assert result.shape == (3, rows, outputs)
+        np.testing.assert_allclose(result, expected.detach(), rtol=0, atol=1e-6)
+        assert abs(result[0] - result[1]).max() > 0.001
         (again,) = given[name](obs.repeat_interleave(2, 1)[:, ::2])  # which does not lie in one piece
-        assert torch.equal(made, again)
+        assert torch.equal(result, again)
     for wrong in (obs.double(), obs[..., :4].contiguous(), obs[:2]):
         with pytest.raises(TypeError, match="column 'inputs' must be float32"):
             given["critic"](wrong)
@@ -316,10 +316,10 @@ def test_what_networks_give_is_what_they_give(rows):
 def test_outputs_of_a_normal_distribution_end_with_its_log_deviations():
     learner = learner_of(network=MLP((5,)), actions=spaces.Box(-1, 1, (2,), np.float32), log_std=-0.3)
     obs = torch.tensor(np.random.default_rng(0).normal(size=(3, 4, 5)), dtype=torch.float32)
-    (made,) = learner.steps.networks(learner.weights.nets)["actor"](obs)
+    (result,) = learner.steps.networks(learner.weights.nets)["actor"](obs)
     (expected,) = learner.weights.nets["actor"](obs)
-    np.testing.assert_allclose(made, expected.detach(), rtol=0, atol=1e-6)
-    assert (made[..., 2:] == np.float32(-0.3)).all()
+    np.testing.assert_allclose(result, expected.detach(), rtol=0, atol=1e-6)
+    assert (result[..., 2:] == np.float32(-0.3)).all()
 
 
 # Saved ----------------------------------------------------------------------------------------------------------------

@@ -56,10 +56,10 @@ def test_columns_that_compiled_code_would_not_read_aright(name):
         columns[name] = made_wrong(columns[name])
         if (name, wrong) == ("legal", "nothing"):  # all actions are
             continue
-        told = rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
+        text = rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
         if (name, wrong) == ("target", r"\(3, 6"):  # then all others have one row too many
-            told = "column 'obs' must be"
-        with pytest.raises(TypeError, match=told):
+            text = "column 'obs' must be"
+        with pytest.raises(TypeError, match=text):
             given_to(native, columns)
     assert not any(moved(state, native.export(row)) for row, state in enumerate(before))
 

@@ -95,12 +95,12 @@ class Agents:
 
     def aims(self):
         """What each agent's values aim at, [K, B]."""
-        made = []
+        result = []
         for k in range(self.record["agents"]):
             write_targets(self.record, k)
-            made.append(self["targets"].tolist())
+            result.append(self["targets"].tolist())
             self.watch()
-        return made
+        return result
 
     def slopes(self, k, aims):
         """The gradient [9] of one agent's loss."""

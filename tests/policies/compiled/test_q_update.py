@@ -36,16 +36,16 @@ def learners(choices: int = 4, own: dict[str, tuple[Any, ...]] | None = None, **
 
     own: numbers that differ between the agents.
     """
-    made = []
+    result = []
     for backend in (COMPILED, PLAIN):
         agent = mt.DQN(VECTOR, spaces.Discrete(choices), seed=0, device="cpu", **settings)
         learner = scattered(AlgorithmLearner(agent.algorithm, backend, [0, 1, 2], draw=True))
         for name, values in (own or {}).items():
             for row, value in enumerate(values):
                 learner.set_hyper(row, name, value)
-        made.append(learner)
-    assert [type(learner.steps) for learner in made] == [QSteps, GradientSteps]
-    return made
+        result.append(learner)
+    assert [type(learner.steps) for learner in result] == [QSteps, GradientSteps]
+    return result
 
 
 def scattered(learner: AlgorithmLearner) -> AlgorithmLearner:
@@ -68,10 +68,10 @@ def batch_of(rng: np.random.Generator, choices: int, rows: int, *, masked: bool 
 def assert_close(mine: Any, theirs: Any) -> None:
     """All agents of two learners are the same but for rounding."""
     for row in range(mine.num_agents):
-        made, expected = mine.export(row), theirs.export(row)
-        assert made.info == expected.info
-        assert made.arrays.keys() == expected.arrays.keys()
-        for name, array in made.arrays.items():
+        result, expected = mine.export(row), theirs.export(row)
+        assert result.info == expected.info
+        assert result.arrays.keys() == expected.arrays.keys()
+        for name, array in result.arrays.items():
             close = CLOSE if name.startswith("net/") else MOMENTS
             np.testing.assert_allclose(
                 array, expected.arrays[name], rtol=CLOSE, atol=close, err_msg=f"agent {row}: {name}"

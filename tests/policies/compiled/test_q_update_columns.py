@@ -39,17 +39,17 @@ OF = dict.fromkeys(("obs", "reward", "discount", "weight", "next_obs"), "float32
 @pytest.mark.parametrize("name", OF)
 def test_columns_that_compiled_code_would_not_read_aright(name, wrong):
     native, _ = learners(network=MLP((5,)))
-    made, before = native.steps.steps[0], native.export(0)
+    result, before = native.steps.steps[0], native.export(0)
     columns = columns_of(np.random.default_rng(0))
     columns[name] = WRONG_COLUMNS[wrong](columns[name])
     if (name, wrong) == ("next_legal", "nothing"):
-        made(columns, native.hyper.stacked(), everyone(native))
+        result(columns, native.hyper.stacked(), everyone(native))
         assert moved(before, native.export(0))
         return
     rows_of_all = name == "reward" and wrong == r"\(3, 6"  # then all others have one row too many
-    told = "column 'obs'" if rows_of_all else rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
-    with pytest.raises(TypeError, match=told):
-        made(columns, native.hyper.stacked(), everyone(native))
+    text = "column 'obs'" if rows_of_all else rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
+    with pytest.raises(TypeError, match=text):
+        result(columns, native.hyper.stacked(), everyone(native))
     assert not moved(before, native.export(0))
 
 
@@ -77,10 +77,10 @@ def test_actions_that_there_are_not(action):
 def test_metrics_are_not_overwritten_by_the_next_pass():
     native, _ = learners(network=MLP((5,)))
     rng = np.random.default_rng(0)
-    made = native.steps.steps[0]
-    first = made(columns_of(rng), native.hyper.stacked(), everyone(native))
+    result = native.steps.steps[0]
+    first = result(columns_of(rng), native.hyper.stacked(), everyone(native))
     kept = first.clone()
-    second = made(columns_of(rng), native.hyper.stacked(), everyone(native))
+    second = result(columns_of(rng), native.hyper.stacked(), everyone(native))
     assert torch.equal(first, kept)
     assert not torch.equal(first, second)
 
@@ -119,14 +119,14 @@ class Named(DQNAlgorithm):
 
 
 def test_metrics_have_the_networks_name():
-    told = []
+    data = []
     for backend in (COMPILED, PLAIN):
         learner = AlgorithmLearner(algorithm_of(Named), backend, [0], draw=True)
         assert learner.steps.plannable == (backend is COMPILED)
         batch = some_transitions(np.random.default_rng(0), VECTOR, 4, 1, 7)
-        told.append(sorted(learner.update(batch, learn=np.ones(1, bool), batch_size=7)))
-    assert told[0] == told[1]
-    assert "grad_norm/value" in told[0]
+        data.append(sorted(learner.update(batch, learn=np.ones(1, bool), batch_size=7)))
+    assert data[0] == data[1]
+    assert "grad_norm/value" in data[0]
 
 
 def test_the_same_columns_are_taken_as_they_should_be():

@@ -51,10 +51,10 @@ def test_whole_numbers_are_those_that_numpy_draws(limit):
     """An odd number of 32 bits is asked for: half of a draw of 64 stays in the generator, for either."""
     mine, its = np.random.default_rng(5), np.random.default_rng(5)
     interface = mine.bit_generator.ctypes
-    made = np.zeros(1001, np.int64)
+    result = np.zeros(1001, np.int64)
     place = ctypes.cast(interface.next_uint32, ctypes.c_void_p).value or 0
-    drawn_below(place, interface.state_address, limit, made)
-    np.testing.assert_array_equal(made, its.integers(limit, size=len(made)))
+    drawn_below(place, interface.state_address, limit, result)
+    np.testing.assert_array_equal(result, its.integers(limit, size=len(result)))
     assert mine.integers(7, size=5).tolist() == its.integers(7, size=5).tolist()
     assert mine.bit_generator.state == its.bit_generator.state
 
@@ -118,8 +118,8 @@ def test_a_single_row_is_drawn_without_random_numbers():
     step: Any = blank(streams.spec, 1)
     step.turn[0][:] = True
     for _ in range(2):
-        streams.arrived(step)
-        streams.decided(0, np.zeros((3, 1), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((3, 1), np.int64), {})
     mine, its = np.random.default_rng(5), np.random.default_rng(5)
     one = CompiledReader(streams.rings[0], [[2]], NEEDS).sample([mine], GAMMA[:1], ROWS)
     other = UniformReader(streams.rings[0], [[2]], NEEDS).sample([its], GAMMA[:1], ROWS)
@@ -134,8 +134,8 @@ def test_an_agent_without_a_generator_draws_none():
     step.turn[0][:] = True
     streams.learning(np.array([False, True, True]))
     for _ in range(12):
-        streams.arrived(step)
-        streams.decided(0, np.zeros((3, 11), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((3, 11), np.int64), {})
     ring = streams.rings[0]
     reader, reading = CompiledReader(ring, [[0], [1]], NEEDS), Reading(ring)
     draws, room = Draws(reader, reading), reading.new_transitions(2, ROWS)
@@ -161,7 +161,7 @@ def test_a_ring_that_has_grown_is_read_where_it_is_now():
     draws, room = Draws(native, reading), reading.new_transitions(2, ROWS)
     for t in range(30):
         step.reward[:] = t
-        streams.arrived(step)
+        streams.record_step(step)
         if t > 3:
             reading.set_outputs(room, GAMMA)
             draws.set_generators([np.random.default_rng(t), np.random.default_rng(-t % 97)])
@@ -172,7 +172,7 @@ def test_a_ring_that_has_grown_is_read_where_it_is_now():
             np.testing.assert_array_equal(room.cells, expected.cells)
             rngs = [np.random.default_rng(t), np.random.default_rng(-t % 97)]
             np.testing.assert_array_equal(native.sample(rngs, GAMMA, ROWS).reward, expected.reward)
-        streams.decided(0, np.zeros((3, 40), np.int64), {})
+        streams.record_actions(0, np.zeros((3, 40), np.int64), {})
     assert ring.capacity > 30
     assert holder.size() == [29 * 40]
 
@@ -214,8 +214,8 @@ def test_rows_drawn_by_priorities_in_one_call_are_those_of_two():
         np.testing.assert_array_equal(batch.effective, expected.effective)
         assert [rng and rng.random() for rng in mine] == [rng and rng.random() for rng in its]
         batch.errors = expected.errors = rng.exponential(size=(2, 7)).astype(np.float32)
-        for reader, made in zip(readers, (batch, expected), strict=True):
-            reader.learned(made)
+        for reader, result in zip(readers, (batch, expected), strict=True):
+            reader.learned(result)
         compared += t % 5 != 0
 
     streams, go = world(one_group, 9, 17, False, BY_TURNS, 3, compare)
@@ -231,22 +231,22 @@ def test_draws_by_priorities_need_a_single_row():
     ring = streams.rings[0]
     needs = Needs(False, replay=mt.Replay(45, 1, mt.Prioritized()))
     readers = [CompiledReader(ring, [[0], [1, 2]], kind) for kind in (NEEDS, needs)]
-    made = []
+    result = []
     for _ in range(3):
-        streams.arrived(step)
-        made.append([Draws(reader, Reading(ring)).can_draw(ROWS, BOTH) for reader in readers])
-        streams.decided(0, np.zeros((3, 5), np.int64), {})
-    assert made == [[False, False], [False, True], [False, True]]
+        streams.record_step(step)
+        result.append([Draws(reader, Reading(ring)).can_draw(ROWS, BOTH) for reader in readers])
+        streams.record_actions(0, np.zeros((3, 5), np.int64), {})
+    assert result == [[False, False], [False, True], [False, True]]
 
 
 def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
     streams = Streams(one_group(masked=False), 40, {0: Storage(9)})
     step: Any = blank(streams.spec, 40)
     step.turn[0][:] = True
-    streams.arrived(step)
+    streams.record_step(step)
     for _ in range(4):
-        streams.decided(0, np.zeros((3, 40), np.int64), {})
-        streams.arrived(step)
+        streams.record_actions(0, np.zeros((3, 40), np.int64), {})
+        streams.record_step(step)
     reader = CompiledReader(streams.rings[0], [[0], [1, 2]], NEEDS)
     draws = Draws(reader, Reading(streams.rings[0]))
     assert draws.can_draw(5, BOTH)  # 160 rows of the first agent

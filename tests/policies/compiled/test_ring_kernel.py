@@ -21,7 +21,7 @@ GAMMA = np.array([0.9])
 
 @compiled
 def decide(address, time):
-    ring_kernel.decided(rows_at(address), time)
+    ring_kernel.record_actions(rows_at(address), time)
 
 
 @compiled
@@ -31,7 +31,7 @@ def is_free(address, time):
 
 @compiled
 def arrive(address, time, rewards):
-    ring_kernel.arrived(rows_at(address), time, rewards)
+    ring_kernel.record_step(rows_at(address), time, rewards)
 
 
 def neighbors():
@@ -60,7 +60,7 @@ class Pair:
             for values in extras.values():
                 values[...] = self.rng.random(values.shape)
         for g in self.slow.rings:
-            self.slow.decided(g, self.action[g], self.extras[g])
+            self.slow.record_actions(g, self.action[g], self.extras[g])
 
     def fused_steps(self):
         """Make up to 9 batch steps in both, the second one's by compiled code, the last one's too where it may."""
@@ -74,24 +74,24 @@ class Pair:
             ring_record(ring, self.world.step, self.action[ring.index], self.extras[ring.index]) for ring in rings
         ]
         places, starts = [address_of(table) for table in records], [ring.now for ring in rings]
-        for made in range(1, most + 1):
+        for result in range(1, most + 1):
             self.decide()
             for place, start in zip(places, starts, strict=True):
-                decide(place, start + made - 1)
+                decide(place, start + result - 1)
             step = self.world.next_step()
-            self.slow.arrived(step)
-            free = all(is_free(place, start + made) for place, start in zip(places, starts, strict=True))
-            common = free and not step.ended.any() and (made < most or to_the_end)
+            self.slow.record_step(step)
+            free = all(is_free(place, start + result) for place, start in zip(places, starts, strict=True))
+            common = free and not step.ended.any() and (result < most or to_the_end)
             if common:
                 for place, start in zip(places, starts, strict=True):
-                    arrive(place, start + made, address_of(step.reward))
+                    arrive(place, start + result, address_of(step.reward))
                 self.written += 1
             else:
                 break
         for ring in rings:
-            ring.advanced(made, made if common else made - 1)
+            ring.advanced(result, result if common else result - 1)
         if not common:
-            self.quick.arrived(step)
+            self.quick.record_step(step)
 
 
 def assert_equal(slow, quick):
@@ -111,7 +111,7 @@ def test_compiled_rows_are_those_of_the_ring(spec, capacity, end_chance, seed):
     pair = Pair(spec(), capacity, seed, end_chance)
     first = pair.world.next_step(first=True)
     for streams in (pair.slow, pair.quick):
-        streams.arrived(first)
+        streams.record_step(first)
     for _ in range(60):
         pair.fused_steps()
         assert_equal(pair.slow, pair.quick)
@@ -131,7 +131,7 @@ def test_readers_are_given_the_same(spec, seed):
     ]  # fmt: skip
     first = pair.world.next_step(first=True)
     for streams in (pair.slow, pair.quick):
-        streams.arrived(first)
+        streams.record_step(first)
     for turn in range(60):
         pair.fused_steps()
         for slow, quick in zip(*readers, strict=True):
@@ -155,8 +155,8 @@ def test_a_row_by_hand():
     step.turn[0][...] = True
     action, extras = np.array([[0, 1], [2, 1]]), {"log_prob": np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)}
     for _ in range(4):
-        streams.arrived(step)
-        streams.decided(0, action * 0, {"log_prob": extras["log_prob"] * 0})
+        streams.record_step(step)
+        streams.record_actions(0, action * 0, {"log_prob": extras["log_prob"] * 0})
     place = address_of(record := ring_record(ring, step, action, extras))
     assert record["shown"] == 1
     assert (ring.now, ring.capacity, ring.room) == (3, 3, 2)

@@ -34,18 +34,18 @@ def team_of(backend: Any, algo: Any, seats: int = 1, order: Any = (0, 1, 2), own
         for row, value in enumerate(values):
             part.set_hyper(row, name, value)
     rng = np.random.default_rng(0)
-    made = JointLearner([part], [seats], order)
-    for weights in (part.weights, made.team):
+    result = JointLearner([part], [seats], order)
+    for weights in (part.weights, result.team):
         for target in weights.target.values():
             target.flat.add_(backend.tensor(rng.normal(scale=0.3, size=target.flat.shape).astype(np.float32)))
-    return made
+    return result
 
 
 def teams(algo: Any, **settings: Any) -> list[Any]:
     """The same team twice: with compiled gradient steps and with those of torch."""
-    made = [team_of(backend, algo, **settings) for backend in (COMPILED, PLAIN)]
-    assert [type(team.steps) for team in made] == [TeamSteps, JointSteps]
-    return made
+    result = [team_of(backend, algo, **settings) for backend in (COMPILED, PLAIN)]
+    assert [type(team.steps) for team in result] == [TeamSteps, JointSteps]
+    return result
 
 
 def batch_of(rng: np.random.Generator, team: JointLearner, seats: int, rows: int, *, masked: bool) -> TeamBatch:
@@ -245,9 +245,9 @@ def test_a_loaded_team_goes_on_exactly():
         for team in (home, away):
             team.update(batch, learn=np.ones(3, bool), batch_size=9)
     for row in range(3):
-        made, expected = away.parts[0].export(row), home.parts[0].export(row)
-        assert made.info["updates"] == expected.info["updates"] >= 8
-        for name, array in made.arrays.items():
+        result, expected = away.parts[0].export(row), home.parts[0].export(row)
+        assert result.info["updates"] == expected.info["updates"] >= 8
+        for name, array in result.arrays.items():
             np.testing.assert_array_equal(array, expected.arrays[name], err_msg=name)
 
 

@@ -111,17 +111,17 @@ def test_squashed_entropy_is_the_mean_of_the_densities():
 def test_gradients_flow_through_the_sample():
     """d raw / d mean = 1, d raw / d log_std = std * noise, d action / d raw = 1 - action^2; both frameworks agree."""
     out, noise = some(K, B, 6, scale=0.5), some(K, B, 3)
-    made = {}
+    result = {}
     for name, backend in BOTH.items():
         tensors = backend.tensor(noise), backend.tensor(ALL)
         sample = lambda p, b=backend, t=tensors: SquashedGaussian(BOX).sample(b.ops, p, None, *t)  # noqa: E731
-        made[name] = [
+        result[name] = [
             value_and_gradients(backend, lambda p, f=sample: f(p)[0], out),
             value_and_gradients(backend, lambda p, f=sample: f(p)[2], out),
         ]
-    for mine, theirs in zip(*made.values(), strict=True):
+    for mine, theirs in zip(*result.values(), strict=True):
         np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-4, atol=1e-5)
-    action, slope = made["torch"][0]
+    action, slope = result["torch"][0]
     expected = 2 * action * (1 - action**2)
     np.testing.assert_allclose(slope[..., :3], expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(slope[..., 3:], expected * np.exp(out[..., 3:]) * noise, rtol=1e-4, atol=1e-6)
@@ -133,7 +133,7 @@ def test_gradients_flow_through_the_sample():
         2 * (math.log(2) - raw - torch.nn.functional.softplus(-2 * raw))
     ).sum(-1)
     (theirs_slope,) = torch.autograd.grad(expected_log.square().sum(), out_tensor)
-    np.testing.assert_allclose(made["torch"][1][1], theirs_slope.numpy(), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(result["torch"][1][1], theirs_slope.numpy(), rtol=2e-3, atol=2e-3)
 
 
 def test_squashed_mode_and_units():
@@ -155,8 +155,8 @@ def test_an_unbounded_dimension_is_named(name):
 
 
 def test_names():
-    made = {name: type(distribution_of(BOX, name=name)).__name__ for name in (None, "state_gaussian", "beta")}
-    assert made == {None: "Gaussian", "state_gaussian": "StateGaussian", "beta": "Beta"}
+    result = {name: type(distribution_of(BOX, name=name)).__name__ for name in (None, "state_gaussian", "beta")}
+    assert result == {None: "Gaussian", "state_gaussian": "StateGaussian", "beta": "Beta"}
     with pytest.raises(ConfigError, match=r"must be one of gaussian, .*got 'betta'.*beta"):
         distribution_of(BOX, name="betta")
     with pytest.raises(SpecError, match=r'"beta" needs a Box of actions, got Discrete\(3\)'):

@@ -52,8 +52,8 @@ def exact():
 
 
 def test_the_value_in_all_frameworks(exact):
-    (made,) = in_all(lambda ops, x: mean_log_slope(ops, x[..., 0], x[..., 1]), PAIRS, rtol=2e-6, atol=2e-6)
-    np.testing.assert_allclose(made, exact[:, 0], rtol=2e-6, atol=2e-6)
+    (result,) = in_all(lambda ops, x: mean_log_slope(ops, x[..., 0], x[..., 1]), PAIRS, rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(result, exact[:, 0], rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -67,8 +67,8 @@ def test_the_gradients(name, exact):
 def test_the_error_of_ten_nodes_is_below_float32s_rounding():
     """In float64; with a deviation near 0, where it is largest, the value is log(1 - tanh(mean)^2) itself."""
     mean = np.linspace(-5, 5, 1_001)
-    made = mean_log_slope(ops, torch.from_numpy(mean), torch.full((len(mean),), -20.0, dtype=torch.float64)).numpy()
-    assert abs(made - [log_slope(m) for m in mean]).max() < 1e-7
+    result = mean_log_slope(ops, torch.from_numpy(mean), torch.full((len(mean),), -20.0, dtype=torch.float64)).numpy()
+    assert abs(result - [log_slope(m) for m in mean]).max() < 1e-7
 
 
 def test_extreme_deviations_and_means_are_finite_with_their_gradients():
@@ -77,8 +77,8 @@ def test_extreme_deviations_and_means_are_finite_with_their_gradients():
     far = -2 * math.exp(60) * math.sqrt(2 / math.pi)
     for backend in BOTH.values():
         of = lambda x, b=backend: mean_log_slope(b.ops, x[..., 0], x[..., 1]) * 1e-12  # noqa: E731
-        made, grad = value_and_gradients(backend, of, out)
-        np.testing.assert_allclose(made, [far * 1e-12, -2.0, -2.0, 0.0], rtol=1e-5, atol=1e-12)
+        result, grad = value_and_gradients(backend, of, out)
+        np.testing.assert_allclose(result, [far * 1e-12, -2.0, -2.0, 0.0], rtol=1e-5, atol=1e-12)
         assert np.isfinite(grad).all()
 
 

@@ -20,8 +20,8 @@ def in_all(function: Callable[..., Any], *arrays: Any, rtol: float = 2e-5, atol:
     """Return the results in numpy; both frameworks must agree with them. None stays None."""
     expected = in_numpy(function, *arrays)
     for name, backend in BOTH.items():
-        made = _listed(function(backend.ops, *(backend.tensor(array) for array in arrays)))
-        for mine, theirs in zip(expected, made, strict=True):
+        result = _listed(function(backend.ops, *(backend.tensor(array) for array in arrays)))
+        for mine, theirs in zip(expected, result, strict=True):
             np.testing.assert_allclose(backend.numpy(theirs), mine, rtol=rtol, atol=atol, err_msg=name)
     return expected
 

@@ -27,11 +27,11 @@ def test_by_hand():
     }
     explore = torch.tensor([[True, True, False, True], [True, True, True, True]])
     epsilon = torch.tensor([[0.2], [0.5]])
-    made = epsilon_greedy(ops, q, None, noise, explore, epsilon)
-    assert made.tolist() == [[0, 1, 1, 1], [0, 0, 1, 1]]
+    result = epsilon_greedy(ops, q, None, noise, explore, epsilon)
+    assert result.tolist() == [[0, 1, 1, 1], [0, 0, 1, 1]]
     legal = torch.tensor([False, True, True]).expand(2, 4, 3)
-    made = epsilon_greedy(ops, q, legal, noise, explore, epsilon)
-    assert made.tolist() == [[2, 1, 1, 1], [2, 2, 1, 1]]
+    result = epsilon_greedy(ops, q, legal, noise, explore, epsilon)
+    assert result.tolist() == [[2, 1, 1, 1], [2, 2, 1, 1]]
 
 
 def test_epsilon_zero_never_and_one_always_explores():

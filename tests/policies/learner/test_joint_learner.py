@@ -246,15 +246,15 @@ def test_after_a_loss_that_is_not_finite_nobody_changes():
 
 def test_the_networks_of_the_team_are_in_the_file_of_each_agent(tmp_path):
     """A team of loaded agents goes on as the team that was saved; its mixer is that of the first agent."""
-    made = agents()
-    team = looped(made)
+    result = agents()
+    team = looped(result)
     first, second = (apart(batch) for batch in batches(stacked(agents()), 2))
     team.update(first, learn=ALL, batch_size=ROWS)
-    mt.save(tmp_path / "team", made)
+    mt.save(tmp_path / "team", result)
     loaded = mt.load(tmp_path / "team")
     again = looped(loaded)
     obs = np.zeros((3, *VECTOR.shape), np.float32)
-    assert [agent.act(obs).tolist() for agent in loaded] == [agent.act(obs).tolist() for agent in made]
+    assert [agent.act(obs).tolist() for agent in loaded] == [agent.act(obs).tolist() for agent in result]
     for each in (team, again):
         each.update(second, learn=ALL, batch_size=ROWS)
     for ours, theirs in zip(exported(team), exported(again), strict=True):

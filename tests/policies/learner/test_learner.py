@@ -376,16 +376,16 @@ def test_acts_made_ready_for_compiled_code_draw_what_acts_do(kind):
     assert acting is not None
     obs, on = np.zeros((1, 3, 5), np.float32), np.ones((1, 3), bool)
     acting.set_arrays(3, obs=obs, legal=None, explore=on, action=np.zeros((1, 3), np.int64))
-    made = 0
-    while made < 10:
+    result = 0
+    while result < 10:
         first, left = mine.actor.prepare(acting, rngs[0])
-        acts = min(left, 10 - made)
+        acts = min(left, 10 - result)
         noise = next(iter(mine.actor.noise.prepared(rngs[0], 3)[0].values()))
         for at in range(first, first + acts):
             expected = next(iter(theirs.actor.noise.next(rngs[1], 3).values()))
             np.testing.assert_array_equal(noise[:, at], expected)
         mine.actor.noise.skip(acts)
-        made += acts
+        result += acts
     assert mine.export(0).info == theirs.export(0).info
 
 

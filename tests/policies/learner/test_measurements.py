@@ -30,10 +30,10 @@ def learner(kind: Any, place: tuple[str, bool] = PLACES[0], *ask: str, **setting
     backend = make_backend(framework, "cpu", jit_compile=compiled)
     given = {"network": mt.MLP((6,)), "max_grad_norm": 0.01, "seed": 0, **settings}
     agent = kind(VECTOR, spaces.Discrete(3), backend=framework, device="cpu", **given)
-    made = AlgorithmLearner(agent.algorithm, backend, [0, 1], draw=True)
+    result = AlgorithmLearner(agent.algorithm, backend, [0, 1], draw=True)
     for quantity in ask:
-        made.measured.ask(quantity)
-    return made
+        result.measured.ask(quantity)
+    return result
 
 
 def rows_of(batch: Any, rows: np.ndarray) -> Any:

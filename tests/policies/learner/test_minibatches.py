@@ -21,7 +21,7 @@ def dealt(counts, minibatches, batch_size, epochs=1):
     weight = (np.arange(max(counts)) < np.array(counts)[:, None]).astype(np.float32)
     number = np.broadcast_to(np.arange(max(counts)), weight.shape) + 100 * np.arange(len(counts))[:, None]
     given = {"number": BACKEND.tensor(number), "obs": {"vector": BACKEND.tensor(number * 1.0)}, "legal": None}
-    made = []
+    result = []
     rngs = [generator(k, "update") for k in range(len(counts))]
     for columns, present in Minibatches(weight, minibatches, batch_size).epochs(epochs, rngs, given, BACKEND):
         batch = TensorBatch(**columns)
@@ -29,8 +29,8 @@ def dealt(counts, minibatches, batch_size, epochs=1):
         assert batch.legal is None
         rows = [batch.number[k][batch.weight[k] > 0].tolist() for k in range(len(counts))]
         assert [len(own) > 0 for own in rows] == present.tolist()
-        made.append(rows)
-    return made
+        result.append(rows)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ def dealt(counts, minibatches, batch_size, epochs=1):
     ],
 )
 def test_shares(counts, minibatches, batch_size, shares):
-    made = dealt(counts, minibatches, batch_size, epochs=3)
-    assert [[len(own) for own in rows] for rows in made] == shares * 3
+    result = dealt(counts, minibatches, batch_size, epochs=3)
+    assert [[len(own) for own in rows] for rows in result] == shares * 3
     for epoch in range(3):
-        piece = made[epoch * len(shares) : (epoch + 1) * len(shares)]
+        piece = result[epoch * len(shares) : (epoch + 1) * len(shares)]
         for k, count in enumerate(counts):
             seen = sorted(row for rows in piece for row in rows[k])
             assert seen == [100 * k + i for i in range(count)]
@@ -124,22 +124,22 @@ def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_siz
     cut = Minibatches(weight, minibatches, batch_size)
     rngs, others = ([generator(k, "update") for k in range(len(counts))] for _ in range(2))
     expected = list(cut.epochs(epochs, rngs, {"number": BACKEND.tensor(number)}, BACKEND))
-    made = cut.dealt(epochs, others)
+    result = cut.dealt(epochs, others)
     passes = len(expected)
-    assert made.index.shape == made.weight.shape == (epochs, len(counts), cut.edges[-1][1])
-    assert (made.epoch.shape, made.present.shape) == ((passes,), (passes, len(counts)))
+    assert result.index.shape == result.weight.shape == (epochs, len(counts), cut.edges[-1][1])
+    assert (result.epoch.shape, result.present.shape) == ((passes,), (passes, len(counts)))
     for array, kind in (
-        (made.index, np.int64), (made.weight, np.float32), (made.epoch, np.int64), (made.start, np.int64),
-        (made.stop, np.int64), (made.present, np.bool_),
+        (result.index, np.int64), (result.weight, np.float32), (result.epoch, np.int64), (result.start, np.int64),
+        (result.stop, np.int64), (result.present, np.bool_),
     ):  # fmt: skip
         assert array.dtype == kind
         assert array.flags.c_contiguous
     for i, (columns, present) in enumerate(expected):
-        rows = np.s_[made.epoch[i], :, made.start[i] : made.stop[i]]
-        np.testing.assert_array_equal(made.index[rows], columns["number"])
-        np.testing.assert_array_equal(made.weight[rows], columns["weight"])
-        np.testing.assert_array_equal(made.present[i], present)
-    assert made.epoch.tolist() == np.repeat(np.arange(epochs), passes // epochs).tolist()
+        rows = np.s_[result.epoch[i], :, result.start[i] : result.stop[i]]
+        np.testing.assert_array_equal(result.index[rows], columns["number"])
+        np.testing.assert_array_equal(result.weight[rows], columns["weight"])
+        np.testing.assert_array_equal(result.present[i], present)
+    assert result.epoch.tolist() == np.repeat(np.arange(epochs), passes // epochs).tolist()
     assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in others]
 
 
@@ -153,16 +153,16 @@ def test_blocks_stay_together():
     given = {"number": BACKEND.tensor(np.arange(12)[None].repeat(2, 0))}
     rngs = [generator(k, "update") for k in range(2)]
     cut = Minibatches(weight, 3, 64, block=3)
-    made = list(cut.epochs(1, rngs, given, BACKEND))
-    assert [columns["number"].shape[1] for columns, _ in made] == [6, 3, 3]
-    assert [present.tolist() for _, present in made] == [[True, True], [True, True], [True, False]]
-    for columns, _ in made:
+    result = list(cut.epochs(1, rngs, given, BACKEND))
+    assert [columns["number"].shape[1] for columns, _ in result] == [6, 3, 3]
+    assert [present.tolist() for _, present in result] == [[True, True], [True, True], [True, False]]
+    for columns, _ in result:
         blocks = columns["number"].numpy().reshape(2, -1, 3)
         assert (blocks == blocks[..., :1] // 3 * 3 + np.arange(3)).all()
     for k, count in enumerate((10, 4)):
-        rows = np.concatenate([columns["number"][k][columns["weight"][k] > 0].numpy() for columns, _ in made])
+        rows = np.concatenate([columns["number"][k][columns["weight"][k] > 0].numpy() for columns, _ in result])
         assert sorted(rows) == list(range(count))
-    for columns, present in made:
+    for columns, present in result:
         for k in np.flatnonzero(present).tolist():
             own = columns["weight"][k].numpy()
             np.testing.assert_allclose(own[own > 0], 1 / (own > 0).sum())

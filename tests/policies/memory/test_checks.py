@@ -21,8 +21,8 @@ def saved(spec=one_group):
     streams = Streams(world.spec, ENVS, STORAGE)
     for t in range(STEPS):
         if t:
-            streams.decided(0, *world.decide(0))
-        streams.arrived(world.next_step(first=t == 0))
+            streams.record_actions(0, *world.decide(0))
+        streams.record_step(world.next_step(first=t == 0))
     return streams, streams.state()
 
 
@@ -110,8 +110,10 @@ def test_rows_that_nobody_decided_are_saved_without_what_agents_said_there():
         if t:
             action, extras = world.decide(0)
             turn = streams.rings[0].turn
-            streams.decided(0, np.where(turn, action, -1), {n: np.where(turn, x, np.nan) for n, x in extras.items()})
-        streams.arrived(world.next_step(first=t == 0))
+            streams.record_actions(
+                0, np.where(turn, action, -1), {n: np.where(turn, x, np.nan) for n, x in extras.items()}
+            )
+        streams.record_step(world.next_step(first=t == 0))
     state, (_, as_usual) = streams.state(), saved()
     acted = state.arrays["0/rows/acted"]
     for name in ("action", "extras/log_prob"):
@@ -215,7 +217,7 @@ def test_a_memory_of_another_moment_than_the_environments_is_refused():
     for spec in (one_group, seeing):
         world, streams = World(spec(), ENVS, 5), Streams(spec(), ENVS, STORAGE)
         step = world.next_step(first=True)
-        streams.arrived(step)
+        streams.record_step(step)
         streams.check_shown(step, np.arange(ENVS))
         player, env = np.argwhere(step.turn[0])[0]
         ring = streams.rings[0]

@@ -26,8 +26,8 @@ def run(shown, rows=8):
     spec = seeing()
     streams = Streams(spec, 1, {0: Storage(rows)})
     for frames in shown:
-        streams.arrived(show(spec, *frames) if isinstance(frames, tuple) else show(spec, frames))
-        streams.decided(0, np.zeros((2, 1), np.int64), {})
+        streams.record_step(show(spec, *frames) if isinstance(frames, tuple) else show(spec, frames))
+        streams.record_actions(0, np.zeros((2, 1), np.int64), {})
     return streams
 
 
@@ -76,8 +76,8 @@ def run_b(when, rows=1, each_step=lambda t, streams: None):
             frame += 1
             stack = np.array([max(frame - 2, 1), max(frame - 1, 1), frame], np.uint8)
             step.obs[0]["camera"][1, 0] = stack[:, None, None]
-        streams.arrived(step)
-        streams.decided(0, np.zeros((2, 1), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((2, 1), np.int64), {})
         each_step(t, streams)
     return streams
 

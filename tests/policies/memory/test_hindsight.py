@@ -47,9 +47,9 @@ def played(steps, ends=(), rows=40, turns=None):
             obs[..., [ACHIEVED, DESIRED, SEEN]] = place, 100, 10 * place
         step.reward[:] = -1
         step.terminated[:] = step.ended[:] = t in ends
-        streams.arrived(step)
+        streams.record_step(step)
         if t < steps - 1:
-            streams.decided(0, np.zeros((1, 1), np.int64), {})
+            streams.record_actions(0, np.zeros((1, 1), np.int64), {})
     return streams
 
 

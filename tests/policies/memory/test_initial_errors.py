@@ -32,9 +32,9 @@ def outcome_is_known(row: Any, record: Record, player: int, n_step: int) -> bool
 
 
 def world(spec: Any, num_envs: int, capacity: int, dense: bool, columns: Any = None) -> tuple[Any, Any, Any]:
-    made = spec()
-    streams = Streams(made, num_envs, {g: Storage(capacity) for g in range(len(made.groups))})
-    return World(made, num_envs, 1, dense=dense, end_chance=0.15), streams, Record(made, num_envs)
+    result = spec()
+    streams = Streams(result, num_envs, {g: Storage(capacity) for g in range(len(result.groups))})
+    return World(result, num_envs, 1, dense=dense, end_chance=0.15), streams, Record(result, num_envs)
 
 
 MASKS = [(9, [True, False, True, True]), (17, [True] * 4), (40, [False, True, True, True]), (46, [True] * 4)]
@@ -44,7 +44,7 @@ MASKS = [(9, [True, False, True, True]), (17, [True] * 4), (40, [False, True, Tr
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_each_row_is_taken_once_when_its_outcome_is_known(spec, num_envs, capacity, dense, seats, n_step):
     """Turns, ends, deaths, stacks, episodes given up, masks; rows that are overwritten before are never taken."""
-    made, streams, record = world(spec, num_envs, capacity, dense)
+    result, streams, record = world(spec, num_envs, capacity, dense)
     ring, players = streams.rings[0], sorted({p for own in seats for p in own})
     own = [ring.group.players.index(p) for p in players]
     rows, taken = NewRows(ring, own, n_step), set[Any]()
@@ -58,16 +58,16 @@ def test_each_row_is_taken_once_when_its_outcome_is_known(spec, num_envs, capaci
         assert found == expected
         taken.update(found)
 
-    masks = [(t, mask[: len(made.spec.players)]) for t, mask in MASKS]
-    drive(made, streams, record, check, 70, resets=(25,), cuts=[(13, [0]), (33, [0, num_envs - 1])], masks=masks)
+    masks = [(t, mask[: len(result.spec.players)]) for t, mask in MASKS]
+    drive(result, streams, record, check, 70, resets=(25,), cuts=[(13, [0]), (33, [0, num_envs - 1])], masks=masks)
     assert len(taken) > 100
 
 
 @pytest.mark.parametrize(("spec", "num_envs", "capacity", "dense", "seats"), WORLDS)
 def test_a_part_of_a_ring_goes_on_elsewhere(spec, num_envs, capacity, dense, seats):
     """Streams of one environment that begin with the rows that are needed return the same rows from there on."""
-    made, streams, record = world(spec, num_envs, 40, dense)
-    ring, one = streams.rings[0], Streams(made.spec, 1, {0: Storage(2)})
+    result, streams, record = world(spec, num_envs, 40, dense)
+    ring, one = streams.rings[0], Streams(result.spec, 1, {0: Storage(2)})
     rows, other, env = NewRows(ring, range(ring.group.size), 3), list[Any](), num_envs - 1
 
     def check(t):
@@ -78,14 +78,14 @@ def test_a_part_of_a_ring_goes_on_elsewhere(spec, num_envs, capacity, dense, sea
             one.rings[0].register(other[0])
             other[0].take()
         elif t > 20:
-            one.arrived(cut_step(made.step, env))
+            one.record_step(cut_step(result.step, env))
             mine = {tuple(row[:2]) for row in found.tolist() if row[2] == env}
             assert {tuple(row[:2]) for row in other[0].take().tolist()} == mine
         if t >= 20:
             mimic.append(t)
 
     mimic = list[int]()
-    decided = Streams.decided
+    decided = Streams.record_actions
 
     def both(self, group, action, extras):
         decided(self, group, action, extras)
@@ -93,8 +93,8 @@ def test_a_part_of_a_ring_goes_on_elsewhere(spec, num_envs, capacity, dense, sea
             decided(one, 0, action[:, env : env + 1], {})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Streams, "decided", both)
-        drive(made, streams, record, check, 50)
+        patch.setattr(Streams, "record_actions", both)
+        drive(result, streams, record, check, 50)
 
 
 def cut_step(step: Any, env: int) -> Any:

@@ -58,10 +58,10 @@ def test_an_episode_that_was_given_up_leaves_nothing_in_the_next():
     script = Script(EnvSpec.of("world", one_group().players, turn_based=True))
     streams = Streams(script.spec, 1, {0: Storage(4, states=("observations",))})
     for player, value in ((0, 7), (1, 8)):
-        streams.arrived(script.show({player: (value, ANY)}))
-        streams.decided(0, np.zeros((3, 1), np.int64), {})
+        streams.record_step(script.show({player: (value, ANY)}))
+        streams.record_actions(0, np.zeros((3, 1), np.int64), {})
     streams.abandon(np.array([0]))
-    streams.arrived(script.show({2: (9, ANY)}))
+    streams.record_step(script.show({2: (9, ANY)}))
     (states,) = streams.states.values()
     assert states.values[0, :3, 0].tolist() == [
         [7, -7, 1, *NOBODY, *NOBODY], [7, -7, 0, 8, -8, 1, *NOBODY], [*NOBODY, *NOBODY, 9, -9, 1],

@@ -88,10 +88,10 @@ def test_actions_of_every_kind_by_hand():
         step = blank(spec)
         for g in range(3):
             step.turn[g][:] = g < 2 or t != 1
-        streams.arrived(step)
+        streams.record_step(step)
         if t < 2:
             for g, action in enumerate(actions):
-                streams.decided(g, action, {})
+                streams.record_actions(g, action, {})
     taken = [reader.take(np.ones(1)).others[0].tolist() for reader in readers]
     u, v, w, no = [0, 0, 1], [0, 1, 1, 0, 0], [0.5, -4], [0.0]
     assert taken[0] == [no * 3 + v + w, no * 3 + v + no * 2]

@@ -74,8 +74,8 @@ def own_streams(count):
         step = blank(spec)
         step.turn[0][0] = True
         step.obs[0][0, 0], step.legal[0][...] = 1000 + t, True
-        streams.arrived(step)
-        streams.decided(0, np.zeros((3, 1), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((3, 1), np.int64), {})
     return streams
 
 

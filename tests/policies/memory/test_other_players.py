@@ -22,10 +22,10 @@ def played(steps, decide_last=True, absent=None):
     spec = one_group()
     streams, script = Streams(spec, 1, {0: Storage(10, joint_actions=True)}), Script(spec)
     for time, (turn, reward, ends, ended) in enumerate(steps):
-        streams.arrived(script.show({p: (time, [True] * 3) for p in turn}, reward, ends, ended=ended))
+        streams.record_step(script.show({p: (time, [True] * 3) for p in turn}, reward, ends, ended=ended))
         if decide_last or time < len(steps) - 1:
-            told = np.full((3, 1), time % 3)
-            streams.decided(0, told if absent is None else np.where(streams.rings[0].turn, told, absent), {})
+            data = np.full((3, 1), time % 3)
+            streams.record_actions(0, data if absent is None else np.where(streams.rings[0].turn, data, absent), {})
     return streams
 
 
@@ -48,8 +48,8 @@ def test_the_actions_of_a_player_outside_of_the_team():
 def test_what_agents_return_for_players_without_a_turn_does_not_matter(absent):
     """An agent of the user's own may return any number there."""
     usual, other = (
-        at(reader(played(STEPS, absent=told), [[[0], [1]]], NEEDS, one_reward=False), range(8), [0] * 8)
-        for told in (None, absent)
+        at(reader(played(STEPS, absent=data), [[[0], [1]]], NEEDS, one_reward=False), range(8), [0] * 8)
+        for data in (None, absent)
     )
     assert (usual.others == other.others).all() and (usual.next_others == other.next_others).all()
 

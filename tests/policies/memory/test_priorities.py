@@ -48,8 +48,8 @@ def go_on(streams, value, reward=0.0):
     step = blank(streams.spec, streams.num_envs)
     step.turn[0][:], step.obs[0][:], step.reward[:] = True, value, reward
     if streams.rings[0].now >= 0:
-        streams.decided(0, np.zeros((streams.spec.groups[0].size, streams.num_envs), np.int64), {})
-    streams.arrived(step)
+        streams.record_actions(0, np.zeros((streams.spec.groups[0].size, streams.num_envs), np.int64), {})
+    streams.record_step(step)
 
 
 def draw(reader, batch_size, seeds=(0,)):

@@ -131,8 +131,8 @@ def chain(rewards, ends=(), rows=16):
         if t in dict(ends):
             getattr(step, dict(ends)[t])[:] = step.ended[:] = True
             step.final_obs[0][:] = 100 + t
-        streams.arrived(step)
-        streams.decided(0, np.zeros((1, 1), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((1, 1), np.int64), {})
     return streams
 
 
@@ -216,8 +216,8 @@ def test_an_agent_without_rows_gets_padding():
     for _ in range(3):
         step = blank(spec, 2)
         step.turn[0][1] = True
-        streams.arrived(step)
-        streams.decided(0, np.array([[0, 0], [1, 1], [0, 0]]), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.array([[0, 0], [1, 1], [0, 0]]), {})
     rngs = [np.random.default_rng(0), np.random.default_rng(1)]
     batch = uniform(streams, [[0], [1]]).sample(rngs, np.array([0.9, 0.9]), 5)
     assert batch.weight.tolist() == [[0.0] * 5, [1.0] * 5]
@@ -288,9 +288,9 @@ def test_a_transition_of_several_steps_ends_before_a_decision_made_while_the_sea
     for t, reward in enumerate([0, 1, 2, 4, 8, 16]):
         step = blank(spec, 1)
         step.turn[0][:], step.obs[0][:], step.reward[:] = True, t, reward
-        streams.arrived(step)
+        streams.record_step(step)
         streams.learning(np.array([t != 2]))
-        streams.decided(0, np.zeros((1, 1), np.int64), {})
+        streams.record_actions(0, np.zeros((1, 1), np.int64), {})
     assert transitions(streams, 3) == [
         (0, 1 + 2 / 2, 0.25, 2),
         (1, 2, 0.5, 2),

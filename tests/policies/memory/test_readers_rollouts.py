@@ -94,22 +94,22 @@ def test_each_row_is_taken_exactly_once_over_a_run():
         assert sorted(seen[k]) == sorted(row.obs[0] for row in record.closed(k) if row.closed_at <= 209)
 
 
-def decided(streams, values):
+def record_actions(streams, values):
     """One player decides at each batch step, seeing the values one after another."""
     for value in values:
         step = blank(streams.spec)
         step.turn[0][:], step.obs[0][:] = True, value
-        streams.arrived(step)
-        streams.decided(0, np.zeros((1, 1), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((1, 1), np.int64), {})
 
 
 def test_what_was_decided_before_a_drop_is_never_taken():
     streams = chain([])
     reader = rollouts(streams, [[0]])
-    decided(streams, [1, 2, 3])
+    record_actions(streams, [1, 2, 3])
     reader.drop(0)  # forgets 1 and 2, which are closed, and 3, which is open
     assert reader.size().tolist() == [0]
-    decided(streams, [4, 5, 6])
+    record_actions(streams, [4, 5, 6])
     assert reader.take(np.array([0.9])).obs[0, :, 0].tolist() == [4, 5]
 
 
@@ -121,8 +121,8 @@ def test_one_seat_of_an_agent_can_be_dropped():
     for t in range(4):
         step = blank(spec)
         step.turn[0][:], step.obs[0][:, 0, 0] = True, [t, 10 + t, 20 + t]
-        streams.arrived(step)
-        streams.decided(0, np.zeros((3, 1), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((3, 1), np.int64), {})
         if t == 1:
             reader.drop(1, seat=1)
     rollout = reader.take(np.array([0.9, 0.9]))
@@ -134,7 +134,7 @@ def test_an_agent_dropped_all_the_time_costs_no_room():
     streams = chain([], rows=4)
     reader = rollouts(streams, [[0]])
     for _ in range(40):
-        decided(streams, [1])
+        record_actions(streams, [1])
         reader.drop(0)
     assert streams.rings[0].capacity == 5
 
@@ -146,8 +146,8 @@ def test_who_never_decides_does_not_protect_what_another_dropped():
     for _ in range(40):
         step = blank(spec)
         step.turn[0][1] = True
-        streams.arrived(step)
-        streams.decided(0, np.zeros((3, 1), np.int64), {})
+        streams.record_step(step)
+        streams.record_actions(0, np.zeros((3, 1), np.int64), {})
         reader.drop(1)
     assert streams.rings[0].capacity == 5
 
@@ -156,5 +156,5 @@ def test_a_rollout_reader_begins_with_the_next_decisions():
     """What was decided before it existed belongs to whoever learned then."""
     streams = chain([1, 2, 4])
     reader = rollouts(streams, [[0]])
-    decided(streams, [10, 11, 12])
+    record_actions(streams, [10, 11, 12])
     assert reader.take(np.array([0.9])).obs[0, :, 0].tolist() == [10, 11]

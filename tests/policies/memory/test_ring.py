@@ -44,7 +44,7 @@ def test_restored_streams_go_on_as_the_first_ones(spec, seed):
     for t in range(90):
         step = world.next_step(first=t == 0)
         for each in filter(None, (streams, restored)):
-            each.arrived(step)
+            each.record_step(step)
         if t == 40 + seed:
             restored = Streams(world.spec, 3, storage)
             restored.restore(streams.state())
@@ -65,7 +65,7 @@ def test_restored_streams_go_on_as_the_first_ones(spec, seed):
         for g in range(len(world.spec.groups)):
             action, extras = world.decide(g)
             for each in filter(None, (streams, restored)):
-                each.decided(g, action, extras)
+                each.record_actions(g, action, extras)
     assert restored is not None
     assert streams.rings[0].capacity == restored.rings[0].capacity > 6
 
@@ -88,7 +88,7 @@ def test_the_simultaneous_case_is_the_general_one(spec, dies):
         for ring in slow.rings.values():
             ring._everyone_open = False
         for streams in (quick, slow):
-            streams.arrived(step)
+            streams.record_step(step)
         one, other = quick.state(), slow.state()
         assert one.info == other.info
         assert one.arrays.keys() == other.arrays.keys()
@@ -98,14 +98,14 @@ def test_the_simultaneous_case_is_the_general_one(spec, dies):
             action = rng.integers(2, size=(group.size, 3))
             extras = {"log_prob": rng.random((group.size, 3), np.float32)}
             for streams in (quick, slow):
-                streams.decided(g, action, extras)
+                streams.record_actions(g, action, extras)
                 assert (streams.rings[g].open == t).all()
             assert quick.rings[g]._everyone_open
 
 
 def test_a_ring_of_another_size_is_refused():
     small, large = (Streams(one_group(), 1, {0: Storage(rows)}) for rows in (4, 6))
-    small.arrived(blank(small.spec))
+    small.record_step(blank(small.spec))
     with pytest.raises(
         SaveError, match="holds 5 batch steps, 1 of them in use; this one holds 7, and doubles when it is full"
     ):
@@ -122,13 +122,13 @@ def test_where_an_episode_begins_anew_the_row_whose_outcome_is_gone_is_cut():
     step.turn[0][:], step.legal[0][:] = True, True
     for t in range(6):
         step.obs[0][:], step.reward[:] = t, t
-        streams.arrived(step)
+        streams.record_step(step)
         if t == 3:
             assert drawn.size().tolist() == [6]
             step.obs[0][:, 1] = 100
             streams.restart(step, np.array([1]))
             assert drawn.size().tolist() == [5]
-        streams.decided(0, np.full((3, 2), t), {})
+        streams.record_actions(0, np.full((3, 2), t), {})
     rollout = taken.take(GAMMA)
     assert rollout.obs[0, :, 0].tolist() == [0, 1, 2, 3, 4, 0, 1, 100, 4]  # not the 2 of environment 1
     assert rollout.reward[0].tolist() == [1, 2, 3, 4, 5, 1, 2, 4, 5]
@@ -151,9 +151,9 @@ def moving(rows, **settings):
 def advance(streams, step, steps, decide_last=False):
     """So many batch steps; the last row is begun, and decided where asked."""
     for t in range(steps):
-        streams.arrived(step)
+        streams.record_step(step)
         if decide_last or t < steps - 1:
-            streams.decided(0, np.zeros((3, 2), np.int64), {})
+            streams.record_actions(0, np.zeros((3, 2), np.int64), {})
 
 
 def test_room_is_what_may_be_begun_before_a_row_is_lost_that_is_needed():
@@ -164,9 +164,9 @@ def test_room_is_what_may_be_begun_before_a_row_is_lost_that_is_needed():
     reader: Any = streams.reader([[0]], Needs(True))
     assert reader.earliest == 2
     for now, room in ((2, 4), (3, 3), (4, 2), (5, 1), (6, 0)):  # batch step 7 would take the place of 2
-        streams.arrived(step)
+        streams.record_step(step)
         assert (ring.now, ring.room) == (now, room)
-        streams.decided(0, np.zeros((3, 2), np.int64), {})
+        streams.record_actions(0, np.zeros((3, 2), np.int64), {})
     advance(streams, step, 1)
     assert (ring.now, ring.capacity, ring.room) == (7, 10, 4)  # it has grown instead
     reader.take(GAMMA)
@@ -174,8 +174,8 @@ def test_room_is_what_may_be_begun_before_a_row_is_lost_that_is_needed():
     del reader
     assert ring.room == 9
     step.turn[0][1, 0] = False
-    streams.decided(0, np.zeros((3, 2), np.int64), {})
-    streams.arrived(step)
+    streams.record_actions(0, np.zeros((3, 2), np.int64), {})
+    streams.record_step(step)
     assert ring.room == 0  # somebody waits
 
 
@@ -186,10 +186,10 @@ def test_rows_that_were_written_elsewhere_are_counted_as_its_own(before, rows, b
     (mine, ring, step), (other, expected, _) = moving(4), moving(4)
     for streams in (mine, other):
         advance(streams, step, before)
-    streams.decided(0, np.zeros((3, 2), np.int64), {})
+    streams.record_actions(0, np.zeros((3, 2), np.int64), {})
     advance(other, step, rows - 1, decide_last=True)
     if begun_last:
-        other.arrived(step)
+        other.record_step(step)
     for name in ("next", "acted", "learnable", "drawable_count"):  # what is written elsewhere
         getattr(ring, name)[...] = getattr(expected, name)
     ring.advanced(rows, rows if begun_last else rows - 1)
@@ -198,8 +198,8 @@ def test_rows_that_were_written_elsewhere_are_counted_as_its_own(before, rows, b
     assert ring.open.tolist() == expected.open.tolist()
     for streams in (mine, other):
         if begun_last:
-            streams.decided(0, np.zeros((3, 2), np.int64), {})
-        streams.arrived(step)
+            streams.record_actions(0, np.zeros((3, 2), np.int64), {})
+        streams.record_step(step)
     one, same = mine.state(), other.state()
     assert one.info == same.info
     for name, array in one.arrays.items():

@@ -102,15 +102,15 @@ def test_restored_states_go_on_as_the_first_ones(kind):
     rng = np.random.default_rng(0)
     for t in range(90):
         step = world.next_step(first=t == 0)
-        first.arrived(step)
+        first.record_step(step)
         if t == 40:
             second.restore(copy.deepcopy(first.state()))
         elif t > 40:
-            second.arrived(step)
+            second.record_step(step)
         action = rng.integers(0, 2, (3, ENVS))
-        first.decided(0, action, {})
+        first.record_actions(0, action, {})
         if t >= 40:
-            second.decided(0, action, {})
+            second.record_actions(0, action, {})
     one, other = (each.reader([[0, 1, 2]], needs(kind, size, on_policy=False)) for each in (first, second))
     batches = [each.sample([np.random.default_rng(1)], np.ones(1), 200) for each in (one, other)]
     for name in ("obs", "state", "next_state"):
@@ -123,17 +123,17 @@ def test_saved_states_that_do_not_fit_the_rows_are_refused():
     world = Numbered(one_group(masked=False), ENVS, 1)
     streams, _, _ = recorded(world, 4, [[0], [1]])
     drive(world, streams, Record(world.spec, ENVS), lambda t: None, 20)
-    streams.arrived(world.next_step())
+    streams.record_step(world.next_step())
     right = streams.state()
     changes = {
         "do not fit": lambda info, _: info.update({"states/state/now": 3}) or info["states/state"].update(now=3),
         "final": lambda _, arrays: arrays["states/state/final"].fill(-70),
         "finite": lambda _, arrays: arrays["states/state/values"].fill(np.nan),
     }
-    for told, change in changes.items():
+    for data, change in changes.items():
         wrong = copy.deepcopy(right)
         change(wrong.info, wrong.arrays)
-        with pytest.raises(SaveError, match=told):
+        with pytest.raises(SaveError, match=data):
             recorded(world, 4, [[0], [1]])[0].restore(wrong)
 
 
@@ -162,9 +162,9 @@ def test_a_state_to_which_a_part_that_has_ended_leads_survives_a_restart():
         step.turn[0][:], step.obs[0][:], step.truncated[:], step.state[:] = True, t, False, t + 10
         if ends:
             step.turn[0][0], step.truncated[0] = False, True
-        streams.arrived(step)
+        streams.record_step(step)
         if t == 0:
-            streams.decided(0, np.zeros((2, 1), np.int64), {})
+            streams.record_actions(0, np.zeros((2, 1), np.int64), {})
     step.truncated[:], step.turn[0][:], step.state[:] = False, True, 99
     streams.restart(step, np.array([0]))
     rollout = reader.take(np.ones(1))
@@ -175,4 +175,4 @@ def test_steps_without_a_state_are_refused():
     spec = EnvSpec.of("world", one_group().players, state_shape=(2,))
     states = GlobalStates(spec, 1, 4, "state")
     with pytest.raises(ConfigError, match="with_state=True"):
-        states.arrived(World(one_group(), 1, 0).next_step(first=True), 4)
+        states.record_step(World(one_group(), 1, 0).next_step(first=True), 4)

@@ -20,7 +20,7 @@ def decide(streams, actions):
     action = np.full((3, 1), 2)
     for p, chosen in actions.items():
         action[p] = chosen
-    streams.decided(0, action, {"log_prob": -0.1 * action.astype(np.float32)})
+    streams.record_actions(0, action, {"log_prob": -0.1 * action.astype(np.float32)})
 
 
 def play(how):
@@ -51,7 +51,7 @@ def play(how):
         (dict(turn={1: (9, ANY)}, reward=(2, 0.125, 9)), {1: 1}),
     ]  # fmt: skip
     for shown, actions in story:
-        streams.arrived(script.show(**shown))
+        streams.record_step(script.show(**shown))
         decide(streams, actions)
     return streams, reader
 
@@ -113,7 +113,7 @@ def test_rewards_can_be_replaced():
     streams = Streams(script.spec, 1, {0: Storage(4, COLUMNS)})
     reader = rollouts(streams, [[1]], COLUMNS)
     for _ in range(2):
-        streams.arrived(
+        streams.record_step(
             script.show(dict.fromkeys(range(3), (1, ANY)), reward=(1, 2, 3)), np.full((3, 1), 2.5, np.float32)
         )
         decide(streams, {})
@@ -133,9 +133,9 @@ def simultaneous(steps, rows=2, on_policy=True, num_envs=2):
 def more(streams, t):
     step = blank(streams.spec, streams.num_envs)
     step.turn[0][:], step.legal[0][:], step.obs[0][:], step.reward[:] = True, True, t, t
-    streams.arrived(step)
+    streams.record_step(step)
     nothing = np.zeros((3, streams.num_envs))
-    streams.decided(0, nothing.astype(np.int64), {"log_prob": nothing})
+    streams.record_actions(0, nothing.astype(np.int64), {"log_prob": nothing})
 
 
 def test_what_does_not_fit_into_memory_is_told_with_what_makes_it_so():
@@ -187,12 +187,12 @@ def test_an_open_row_outlives_the_ring():
     """b decides once and then waits while a moves 20 times."""
     script = Script(one_group())
     streams = Streams(script.spec, 1, {0: Storage(3)})
-    streams.arrived(script.show({1: (50, ANY)}))
+    streams.record_step(script.show({1: (50, ANY)}))
     decide(streams, {1: 1})
     for t in range(20):
-        streams.arrived(script.show({0: (t, ANY)}, reward=(0, 1, 0)))
+        streams.record_step(script.show({0: (t, ANY)}, reward=(0, 1, 0)))
         decide(streams, {0: 0})
-    streams.arrived(script.show({1: (51, ANY)}))
+    streams.record_step(script.show({1: (51, ANY)}))
     reader = uniform(streams, [[1]])
     assert reader.size().tolist() == [1]
     batch = reader.sample([np.random.default_rng(0)], GAMMA[:1], 3)
@@ -234,7 +234,7 @@ def test_rows_before_a_step_without_decisions_stay_apart():
     step = blank(streams.spec, 2)
     step.turn[0][:] = True
     step.obs[0][:] = 2
-    streams.arrived(step)
+    streams.record_step(step)
     streams.abandon()
     for t in (10, 11, 12):
         more(streams, t)
@@ -250,7 +250,7 @@ def test_a_row_that_nobody_decided_is_nobodys():
     for _ in range(2):
         step = blank(streams.spec, 2)
         step.turn[0][:], step.reward[:] = True, 50
-        streams.arrived(step)
+        streams.record_step(step)
         assert (streams.rings[0].open == -1).all()
     more(streams, 9)
     rollout = reader.take(GAMMA[:1])
@@ -273,19 +273,19 @@ def test_what_is_wrong_is_said():
     with pytest.raises(AgentError, match="log_prob"):
         rollouts(streams, [[0]], COLUMNS)
     with pytest.raises(AgentError, match="group 1 is not recorded"):
-        streams.decided(1, np.zeros((2, 2)), {})
+        streams.record_actions(1, np.zeros((2, 2)), {})
     with pytest.raises(MarlTrainError, match="before any Step"):
-        streams.decided(0, np.zeros((2, 2)), {})
+        streams.record_actions(0, np.zeros((2, 2)), {})
 
 
 def test_decisions_must_come_once_and_with_their_columns():
     streams, _ = simultaneous(1)
     with pytest.raises(MarlTrainError, match="twice for batch step 0"):
-        streams.decided(0, np.zeros((3, 2)), {"log_prob": np.zeros((3, 2))})
+        streams.record_actions(0, np.zeros((3, 2)), {"log_prob": np.zeros((3, 2))})
     step = blank(streams.spec, 2)
-    streams.arrived(step)
+    streams.record_step(step)
     with pytest.raises(AgentError, match="log_prob"):
-        streams.decided(0, np.zeros((3, 2)), {})
+        streams.record_actions(0, np.zeros((3, 2)), {})
 
 
 def test_an_end_that_leaves_a_player_waiting_is_an_error():
@@ -294,4 +294,4 @@ def test_an_end_that_leaves_a_player_waiting_is_an_error():
     step.ended[1] = True
     step.terminated[[0, 2], 1] = True
     with pytest.raises(EnvError, match=r"environment 1 ended.*'b'"):
-        streams.arrived(step)
+        streams.record_step(step)

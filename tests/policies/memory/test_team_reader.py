@@ -36,8 +36,8 @@ def played(steps):
     streams, script = Streams(spec, 1, {0: Storage(10)}), Script(spec)
     for time, (turn, reward, ends, ended) in enumerate(steps):
         seen = {p: (10 * time + p, ALL) for p in turn}
-        streams.arrived(script.show(seen, reward, ends, ended=ended))
-        streams.decided(0, np.full((3, 1), time % 3), {})
+        streams.record_step(script.show(seen, reward, ends, ended=ended))
+        streams.record_actions(0, np.full((3, 1), time % 3), {})
     return streams
 
 
@@ -168,10 +168,10 @@ def test_only_batch_steps_in_which_a_player_of_the_team_learned_are_drawn():
     team = reader(streams, [[[0], [1]]])
     masks = {0: [0, 0, 1], 4: [0, 1, 1], 6: [0, 0, 1], 9: [1, 1, 0]}
     for time in range(13):
-        streams.arrived(script.show(dict.fromkeys(range(3), (time, ALL)), (1, 1, 1)))
+        streams.record_step(script.show(dict.fromkeys(range(3), (time, ALL)), (1, 1, 1)))
         if time in masks:
             streams.learning(np.array(masks[time], bool))
-        streams.decided(0, np.zeros((3, 1), int), {})
+        streams.record_actions(0, np.zeros((3, 1), int), {})
         if time == 4:
             assert team.size().tolist() == [0, 0]
             with pytest.raises(AgentError, match="no agent of the team has a closed row"):
@@ -192,9 +192,9 @@ def learning_in_turn():
     masks = [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 1, 0], [0, 1, 1]]
     for time, mask in enumerate([*masks, masks[-1]]):
         streams.learning(np.array(mask, bool))
-        streams.arrived(script.show({p: (10 * time + p, ALL) for p in range(3)}, (1, 1, 1)))
+        streams.record_step(script.show({p: (10 * time + p, ALL) for p in range(3)}, (1, 1, 1)))
         if time < len(masks):
-            streams.decided(0, np.zeros((3, 1), int), {})
+            streams.record_actions(0, np.zeros((3, 1), int), {})
     return streams
 
 

@@ -28,8 +28,8 @@ def play(streams, script, times):
     """Play the steps of `STEPS` with these numbers."""
     for time in times:
         turn, reward, ends, ended = STEPS[time]
-        streams.arrived(script.show({p: (10 * time + p, ALL) for p in turn}, reward, ends, ended=ended))
-        streams.decided(0, np.full((3, 1), time % 3), {})
+        streams.record_step(script.show({p: (10 * time + p, ALL) for p in turn}, reward, ends, ended=ended))
+        streams.record_actions(0, np.full((3, 1), time % 3), {})
 
 
 def test_rollouts_of_a_game_by_hand():
@@ -62,8 +62,8 @@ def test_batch_steps_at_which_nobody_of_the_team_learned_weigh_nothing():
     team = reader(streams, [[[0], [1]]])
     for time in range(6):
         streams.learning(np.array([time >= 4, time != 2, True]))
-        streams.arrived(script.show(dict.fromkeys(range(3), (time, ALL)), (time, time, 0)))
-        streams.decided(0, np.zeros((3, 1), int), {})
+        streams.record_step(script.show(dict.fromkeys(range(3), (time, ALL)), (time, time, 0)))
+        streams.record_actions(0, np.zeros((3, 1), int), {})
     rollout = taken(team)
     assert rollout.weight.tolist() == [[1, 1, 0, 1, 1]] and rollout.reward.tolist() == [[1, 2, 0, 4, 5]]
     assert rollout.cut.tolist() == [[False, True, True, False, True]]
@@ -77,10 +77,10 @@ def test_the_rows_of_a_seat_up_to_its_last_drop_are_not_taken():
     streams, script = Streams(spec, 1, {0: Storage(9)}), Script(spec)
     team = reader(streams, [[[0, 2]], [[1]]])
     for time in range(6):
-        streams.arrived(script.show(dict.fromkeys(range(3), (time, ALL)), (time, time, time)))
+        streams.record_step(script.show(dict.fromkeys(range(3), (time, ALL)), (time, time, time)))
         for agent, seat in {2: [(0, 1)], 4: [(1, 0)]}.get(time, []):
             team.drop(agent, seat)
-        streams.decided(0, np.zeros((3, 1), int), {})
+        streams.record_actions(0, np.zeros((3, 1), int), {})
     again = reader(streams, [[[0, 2]], [[1]]])
     again.restore(team.state())
     for each in (team, again):

@@ -75,8 +75,8 @@ def test_death_truncation_and_a_seat_that_does_not_learn():
         step.obs[0][..., [ACHIEVED, DESIRED, SEEN]] = t, 100, 10 * t
         step.final_obs[0][..., [ACHIEVED, DESIRED, SEEN]] = t, 100, 10 * t
         step.truncated[:] = step.ended[:] = t == 8
-        streams.decided(0, np.zeros((1, 1), np.int64), {})
-        streams.arrived(step)
+        streams.record_actions(0, np.zeros((1, 1), np.int64), {})
+        streams.record_step(step)
         streams.learning(np.full(1, t >= 5))
     assert set(found(reader_of(streams))) == expected({0: [1, 2], 1: [2], 5: [6, 7, 8], 6: [7, 8], 7: [8]})
 

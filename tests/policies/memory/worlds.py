@@ -191,7 +191,7 @@ class Record:
     rows: dict = field(default_factory=dict)
     open: dict = field(default_factory=dict)
 
-    def arrived(self, step):
+    def record_step(self, step):
         self.now += 1
         for p in range(len(self.spec.players)):
             for e in range(self.num_envs):
@@ -221,7 +221,7 @@ class Record:
         copied = {n: a[row, e].copy() for n, a in obs.items()} if isinstance(obs, dict) else obs[row, e].copy()
         return copied, None if legal is None else legal[row, e].copy()
 
-    def decided(self, group, action, extras):
+    def record_actions(self, group, action, extras):
         for row, p in enumerate(self.spec.groups[group].players):
             for begun in self.rows.get(p, []):
                 if begun.time == self.now:
@@ -268,16 +268,16 @@ def drive(world, streams, record, on_step, steps, resets=(), cuts=(), masks=()):
             streams.abandon(np.array(anew))
             record.abandon(anew)
         step = world.next_step(first=t == 0 or t in resets, anew=anew)
-        streams.arrived(step)
-        record.arrived(step)
+        streams.record_step(step)
+        record.record_step(step)
         on_step(t)
         if t in dict(masks):
             record.learning = np.array(dict(masks)[t])
             streams.learning(record.learning)
         for g in streams.rings if t + 1 not in resets else ():
             action, extras = world.decide(g)
-            streams.decided(g, action, extras)
-            record.decided(g, action, extras)
+            streams.record_actions(g, action, extras)
+            record.record_actions(g, action, extras)
 
 
 def same(left, right):

@@ -27,10 +27,10 @@ def test_an_installation_that_works():
     found = examine(asking(numba=NUMBA))
     assert found.problems == []
     assert [finding.subject for finding in found.warnings] == ["ray"]
-    told = found.described()
-    assert told["training"] == {"works": True, "seconds": 1.5} and told["works"]
-    assert told["extras"]["tensorflow"]["missing"] == ["tensorflow"]
-    assert told["ray"]["version"] == "2.51.0" and told["processor"]["features"] == ["avx2"]
+    data = found.described()
+    assert data["training"] == {"works": True, "seconds": 1.5} and data["works"]
+    assert data["extras"]["tensorflow"]["missing"] == ["tensorflow"]
+    assert data["ray"]["version"] == "2.51.0" and data["processor"]["features"] == ["avx2"]
     assert found.line().endswith(
         "torch 1.2.3, no tensorflow, numpy 1.2.3, numba 1.2.3, no gymnasium, no pettingzoo, no tianshou, "
         "ray 2.51.0 | training works | warnings: ray"

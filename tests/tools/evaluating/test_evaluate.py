@@ -149,9 +149,9 @@ def test_arguments_that_change_the_spaces_are_refused_before_anything_is_played(
     monkeypatch.setattr("marltrain.tools.evaluating.evaluate.make_vector", None)
     with pytest.raises(mt.ConfigError) as caught:
         mt.evaluate(agents, env=env, grid={"max_cycles": [25], "N": [3, 5]})
-    told = str(caught.value)
-    assert "cannot play with max_cycles=25, N=5: agents: marltrain/simple_spread_v3 has 5 players" in told
-    assert "observes Box(-inf, inf, (30,), float32), and its agent was made for Box(-inf, inf, (18,)" in told
+    text = str(caught.value)
+    assert "cannot play with max_cycles=25, N=5: agents: marltrain/simple_spread_v3 has 5 players" in text
+    assert "observes Box(-inf, inf, (30,), float32), and its agent was made for Box(-inf, inf, (18,)" in text
     with pytest.raises(mt.ConfigError, match=r"takes no argument 'M'"):
         mt.evaluate(agents, env=env, grid={"M": [3]})
 
@@ -208,8 +208,8 @@ def test_files_and_replays(tmp_path, monkeypatch):
     shown = mt.replay(out, *place, env=Counting, out=tmp_path / "r.gif")
     assert shown.tolist() == [row[f"return/{player}"] for player in found.players]
     assert (tmp_path / "r.gif").stat().st_size > 0
-    told = read_replay(out, *place)
-    assert (told.seed, told.env_args) == (row["seed"], {"truncate": True})
+    data = read_replay(out, *place)
+    assert (data.seed, data.env_args) == (row["seed"], {"truncate": True})
     with pytest.raises(mt.ConfigError, match="match 0 holds no episode 99"):
         read_replay(out, 0, 99)
     with pytest.raises(mt.ConfigError, match="No file may choose what code is run"):

@@ -214,17 +214,17 @@ def test_only_legal_choices_with_equal_numbers_are_ties():
     values = np.array([[7, 1, 7 + 2e-5, 1]] * 5)
     legal = np.array([[True] * 4] * 4 + [[True, True, False, True]])
     expected = {"action": np.array([2, 2, 2, 2, 2]), "values": values}
-    made = np.array([4, 2, 3, 6, 4])
-    assert near_ties(FOUR, made, expected, legal).tolist() == [True, True, False, False, False]
+    result = np.array([4, 2, 3, 6, 4])
+    assert near_ties(FOUR, result, expected, legal).tolist() == [True, True, False, False, False]
     expected = {
         "action": np.array([[1, 5], [1, 5], [1, 5]]),
         "probabilities": np.array([[0.5, 0.5, 0.2, 0.6, 0.2]] * 3),
     }
-    made = np.array([[2, 5], [2, 7], [2, 6]])
-    assert near_ties(WHEELS, made, expected, None).tolist() == [True, True, False]
+    result = np.array([[2, 5], [2, 7], [2, 6]])
+    assert near_ties(WHEELS, result, expected, None).tolist() == [True, True, False]
     legal = np.array([[True] * 4 + [second] for second in (True, False, True)])  # the masks are side by side
-    assert near_ties(WHEELS, made, expected, legal).tolist() == [True, False, False]
-    assert near_ties(WHEELS, made, {"action": made}, None).tolist() == [False] * 3
+    assert near_ties(WHEELS, result, expected, legal).tolist() == [True, False, False]
+    assert near_ties(WHEELS, result, {"action": result}, None).tolist() == [False] * 3
 
 
 def test_a_module_of_your_own(tmp_path):

@@ -62,12 +62,12 @@ def test_greedy_actions_of_every_algorithm_are_the_agents(name, backend):
     masked = agent.action_space is FOUR
     if masked:
         given["legal"] = legal
-    made: Any = outputs(agent, given, legal=masked)
+    result: Any = outputs(agent, given, legal=masked)
     expected = agent.act(observation, legal if masked else None)
-    np.testing.assert_allclose(made[ACTION], expected, atol=1e-6)
+    np.testing.assert_allclose(result[ACTION], expected, atol=1e-6)
     if masked:
-        assert legal[np.arange(40), made[ACTION] - FOUR.start].all()
-        assert made.get("probabilities", made.get("values")).shape == (40, 4)
+        assert legal[np.arange(40), result[ACTION] - FOUR.start].all()
+        assert result.get("probabilities", result.get("values")).shape == (40, 4)
 
 
 def test_probabilities_are_the_softmax_of_the_legal_logits_of_normalized_observations():
@@ -78,9 +78,9 @@ def test_probabilities_are_the_softmax_of_the_legal_logits_of_normalized_observa
     weights = agent.learner_.weights.online["actor"].arrays(0)
     logits = (observation - 0.3) / 0.5 @ weights["head0.weight"] + weights["head0.bias"]
     raised = np.exp(logits) * legal
-    made = outputs(agent, {"observation": observation, "legal": legal})
-    np.testing.assert_allclose(made["probabilities"], raised / raised.sum(1, keepdims=True), atol=1e-6)
-    assert made["probabilities"][~legal].max() == 0
+    result = outputs(agent, {"observation": observation, "legal": legal})
+    np.testing.assert_allclose(result["probabilities"], raised / raised.sum(1, keepdims=True), atol=1e-6)
+    assert result["probabilities"][~legal].max() == 0
 
 
 def observed_by(agent: Any, observation: np.ndarray) -> np.ndarray:
@@ -125,9 +125,9 @@ def test_samples_have_the_probabilities_of_the_policy():
         "observation": np.tile(rng.standard_normal(5).astype(np.float32), (rows, 1)), "legal": legal,
         "carry": np.zeros((rows, 6), np.float32), UNIFORM: rng.random((rows, 4), np.float32),
     }  # fmt: skip
-    made = function.in_arrays(agent.backend, function.own_networks(), given)
-    shares = np.bincount(made[ACTION] - FOUR.start, minlength=4) / rows
-    np.testing.assert_allclose(shares, made["probabilities"][0], atol=0.015)  # more than 4 standard deviations
+    result = function.in_arrays(agent.backend, function.own_networks(), given)
+    shares = np.bincount(result[ACTION] - FOUR.start, minlength=4) / rows
+    np.testing.assert_allclose(shares, result["probabilities"][0], atol=0.015)  # more than 4 standard deviations
     assert shares[1] == 0
 
 
@@ -140,12 +140,12 @@ def test_samples_of_a_box_are_distributed_as_those_of_the_agent(policy):
     (width,) = next(port.shape for port in function.inputs if port.name == UNIFORM)
     observation = np.tile(rng.standard_normal(5).astype(np.float32), (rows, 1))
     given = {"observation": observation, UNIFORM: rng.random((rows, width), np.float32)}
-    made = function.in_arrays(agent.backend, function.own_networks(), given)[ACTION]
+    result = function.in_arrays(agent.backend, function.own_networks(), given)[ACTION]
     acted = agent.act(observation, explore=True)
-    assert made.shape == acted.shape == (rows, 1, 2)
+    assert result.shape == acted.shape == (rows, 1, 2)
     for level in (0.1, 0.5, 0.9):
         spread = np.ptp(acted, axis=0)
-        gap = np.abs(np.quantile(made, level, axis=0) - np.quantile(acted, level, axis=0)) / spread
+        gap = np.abs(np.quantile(result, level, axis=0) - np.quantile(acted, level, axis=0)) / spread
         assert gap.max() < 0.03
 
 

@@ -199,13 +199,13 @@ def test_other_candidates_are_refused(tmp_path):
     mt.find_learning_rate(agents, Identity, [1e-3, 1e-2], **given)
     same = [dqn(seed=3)[0], mt.FunctionAgent(lambda observation: 1)]
     mt.find_learning_rate(same, Identity, [1e-3, 1e-2], **given)
-    for others, rates, told in (
+    for others, rates, data in (
         (agents, [1e-2, 1e-3], r"rates\[0\] is 0.01, and was 0.001"),
         ([dqn(seed=4)[0], agents[1]], [1e-3, 1e-2], r"agents\[0\].sha256 is"),
         ([agents[0], mt.FunctionAgent(lambda observation: 0)], [1e-3, 1e-2], r"agents\[1\].function.code is"),
         ([agents[0], mt.RandomAgent(seed=1)], [1e-3, 1e-2], r"agents\[1\].type is 'RandomAgent', and was 'Function"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=data):
             mt.find_learning_rate(others, Identity, rates, **given)
     given |= {"resume": tmp_path / "o", "steps": 40}
     own = {"sgd": {"optimizer": "sgd"}, "adam": {"optimizer": "adam"}}

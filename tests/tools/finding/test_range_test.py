@@ -45,8 +45,8 @@ def test_a_sweep_shorter_than_the_run_ends_it():
 
 def test_a_run_with_a_folder_gets_the_sweep(tmp_path):
     callback = mt.LearningRateRangeTest(1e-3, 0.1, env_steps=80)
-    made = trainer(Bandit, {}, callbacks=[callback], steps_per_train=80, test_freq=None, **TRAINER)
-    made.train(mt.make_agents(Regressor, Bandit, seed=0, **SETTINGS), [1], plot=False)
+    result = trainer(Bandit, {}, callbacks=[callback], steps_per_train=80, test_freq=None, **TRAINER)
+    result.train(mt.make_agents(Regressor, Bandit, seed=0, **SETTINGS), [1], plot=False)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "run" / "range_test.csv"), callback.table)
     assert (tmp_path / "run" / "range_test.png").stat().st_size > 5_000
 

@@ -33,10 +33,10 @@ def _quiet(monkeypatch, tmp_path):
 
 
 def run(logger: Any, steps: int, **arguments: Any) -> dict[str, Any]:
-    made = trainer(
+    result = trainer(
         callbacks=[mt.Checkpoint(every_steps=30), logger], steps_per_train=steps, test_freq=10, run_dir="run"
     )
-    return made.train(ppo(), [1, 1], **arguments)
+    return result.train(ppo(), [1, 1], **arguments)
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -131,12 +131,12 @@ def interrupted(logger: Any) -> None:
     """Train 84 env steps with an update every 12, end them by an exception after 60, and resume them at 36."""
     for raising in (Raising(60), Raising()):
         callbacks = [mt.Checkpoint(every_steps=36), logger, raising]
-        made = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir="run")
+        result = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir="run")
         if raising.at:
             with pytest.raises(RuntimeError, match="mine"):
-                made.train(ppo(), [1, 1], plot=False)
+                result.train(ppo(), [1, 1], plot=False)
         else:
-            made.train(ppo(), [1, 1], plot=False, resume="run")
+            result.train(ppo(), [1, 1], plot=False, resume="run")
 
 
 STEPS = range(12, 85, 12)
@@ -177,8 +177,8 @@ def test_wandb_holds_every_value_after_a_kill():
     own = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_SERVICE")}
     assert subprocess.run([sys.executable, "-c", code], env=own, check=False).returncode == -9
     callbacks = [mt.Checkpoint(every_steps=36), mt.WandbLogger(mode="offline", every=0), Raising()]
-    made = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir="run")
-    made.train(ppo(), [1, 1], plot=False, resume="run")
+    result = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir="run")
+    result.train(ppo(), [1, 1], plot=False, resume="run")
     rows = [row for file in Path("run/wandb").glob("offline-run-*/run-*.wandb") for row in history_of(file)]
     assert [(row["env_steps"], row["user/twice"]) for row in rows if "user/twice" in row] == TWICE
 

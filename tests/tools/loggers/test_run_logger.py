@@ -94,8 +94,8 @@ def mlflow(monkeypatch):
 
 def run(logger, steps=60, more=(), **arguments):
     callbacks = [mt.Checkpoint(every_steps=30), logger, *more]
-    made = trainer(callbacks=callbacks, steps_per_train=steps, test_freq=10, run_dir="run")
-    return made.train(ppo(), [1, 1], plot=False, **arguments)
+    result = trainer(callbacks=callbacks, steps_per_train=steps, test_freq=10, run_dir="run")
+    return result.train(ppo(), [1, 1], plot=False, **arguments)
 
 
 def test_wandb_gets_settings_curves_and_files_and_a_resumed_run_continues(wandb):
@@ -151,7 +151,7 @@ def test_a_run_inside_an_except_block_is_its_own(mlflow, monkeypatch):
         raise ValueError("earlier")
     except ValueError as earlier:
         run(mt.MLflowLogger())
-        monkeypatch.setattr("marltrain.trainer.ending.save_agents", fail)
+        monkeypatch.setattr("marltrain.trainer.finish.save_agents", fail)
         with pytest.raises(OSError, match="disk full"):
             trainer(callbacks=[mt.MLflowLogger()], steps_per_train=30).train(ppo(), [1, 1], plot=False)
         assert mlflow.runs[0].status == "FINISHED" and not hasattr(earlier, "__notes__")
@@ -186,8 +186,8 @@ def test_unknown_mode_is_refused(wandb):
 def train(logger, more=(), folder="run", **arguments):
     """84 env steps with an update every 12, and checkpoints after 36 and 72; a point after each update."""
     callbacks = [mt.Checkpoint(every_steps=36, keep=9), logger, *more]
-    made = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir=folder)
-    return made.train(ppo(), [1, 1], plot=False, **arguments)
+    result = trainer(callbacks=callbacks, steps_per_train=84, update_freq=12, test_freq=None, run_dir=folder)
+    return result.train(ppo(), [1, 1], plot=False, **arguments)
 
 
 class Raising(mt.Callback):

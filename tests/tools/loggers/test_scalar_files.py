@@ -41,10 +41,10 @@ def assert_equal_tests(rows, history):
 def test_files_equal_the_tables_of_the_run_and_its_resumed_part(tmp_path):
     def run(steps, **arguments):
         loggers = [mt.CSVLogger(every=1e9), mt.JSONLinesLogger("other/file.jsonl", every=1e9)]
-        made = trainer(
+        output = trainer(
             callbacks=[mt.Checkpoint(every_steps=30), *loggers], steps_per_train=steps, test_freq=10, run_dir="run"
         )
-        return made.train(ppo(), [1, 1], plot=False, **arguments)
+        return output.train(ppo(), [1, 1], plot=False, **arguments)
 
     run(90)
     with (tmp_path / "run" / "scalars.csv").open("a") as file:  # as of a run that was killed in a later line
@@ -136,9 +136,9 @@ def test_a_refused_file_ends_the_call_before_the_run_has_a_folder(place, tmp_pat
         run.mkdir()
     taken = tmp_path / "notes.txt" if place else run / "metrics.png"
     taken.write_text("mine")
-    made = trainer(callbacks=[mt.CSVLogger(place)], steps_per_train=12)
+    result = trainer(callbacks=[mt.CSVLogger(place)], steps_per_train=12)
     with pytest.raises(mt.ConfigError, match=taken.name):
-        made.train(ppo(), [1, 1], plot=False)
+        result.train(ppo(), [1, 1], plot=False)
     assert taken.read_text() == "mine" and not (run / "config.json").exists() and not (run / "run.lock").exists()
 
 

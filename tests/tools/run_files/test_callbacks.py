@@ -37,11 +37,11 @@ def _services(monkeypatch):
 def test_every_callback_with_its_arguments_becomes_a_file_and_back(tmp_path):
     assert set(GIVEN) == set(CALLBACKS)
     given = {kind: {"type": kind, **own} for kind, own in GIVEN.items()}
-    made = [make_callback(arguments) for arguments in given.values()]
-    assert [arguments_of(callback) for callback in made] == list(given.values())
-    (tmp_path / "run.toml").write_text(to_toml(RunPlan("gymnasium/CartPole-v1", algo="ppo", callbacks=made)))
+    result = [make_callback(arguments) for arguments in given.values()]
+    assert [arguments_of(callback) for callback in result] == list(given.values())
+    (tmp_path / "run.toml").write_text(to_toml(RunPlan("gymnasium/CartPole-v1", algo="ppo", callbacks=result)))
     again = read_plan(tmp_path / "run.toml").callbacks
-    assert [described_callback(callback) for callback in again] == [described_callback(callback) for callback in made]
+    assert [described_callback(callback) for callback in again] == [described_callback(callback) for callback in result]
 
 
 @pytest.mark.parametrize("kind", CALLBACKS)
@@ -75,8 +75,8 @@ def test_a_config_makes_no_logger_of_a_service_and_names_no_place(tmp_path):
     entries: list[dict[str, Any]] = [{"type": kind, **own} for kind, own in GIVEN.items()]
     entries += [{"type": "Film", "env": "mine:Env"}, {"type": "Mine"}]
     with pytest.warns(UserWarning, match=r"are left out: MLflowLogger, WandbLogger, Film, Mine\. Give loggers again"):
-        made = _callbacks(tmp_path / "config.json", entries)
-    assert [type(callback).__name__ for callback in made] == [
+        result = _callbacks(tmp_path / "config.json", entries)
+    assert [type(callback).__name__ for callback in result] == [
         kind for kind in GIVEN if kind not in ("MLflowLogger", "WandbLogger")
     ]
-    assert all(described_callback(callback).get(place) is None for callback in made for place in PLACES)
+    assert all(described_callback(callback).get(place) is None for callback in result for place in PLACES)

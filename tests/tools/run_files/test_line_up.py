@@ -16,11 +16,11 @@ class Named(mt.RandomAgent):
 
 def seated(against, agents, learns=LEARN, sides=TEAMS):
     """Return the places of the agents that hold their seats, and whether the line-up changes seats."""
-    made = line_up(against, agents, PLAYERS, learns, sides)
-    assert len(made.test_agents) == 5
-    held = [i for i, agent in enumerate(made.test_agents) if isinstance(agent, Named)]
-    assert all(made.test_agents[i] is agents[i] for i in held)
-    return held, made.rotate_tests
+    result = line_up(against, agents, PLAYERS, learns, sides)
+    assert len(result.test_agents) == 5
+    held = [i for i, agent in enumerate(result.test_agents) if isinstance(agent, Named)]
+    assert all(result.test_agents[i] is agents[i] for i in held)
+    return held, result.rotate_tests
 
 
 @pytest.fixture

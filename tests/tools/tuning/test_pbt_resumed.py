@@ -126,8 +126,8 @@ def test_ctrl_c_keeps_the_step_and_tells_how_to_go_on(whole, tmp_path, monkeypat
             kill(patch, owner, name, call, lambda: os.kill(os.getpid(), signal.SIGINT))
             with pytest.raises(KeyboardInterrupt):
                 trained(tmp_path / "s")
-        told = capsys.readouterr().err.splitlines()[-1]
-        assert told == f"marltrain: interrupted; the same call goes on with the search: resume='{tmp_path / 's'}'"
+        data = capsys.readouterr().err.splitlines()[-1]
+        assert data == f"marltrain: interrupted; the same call goes on with the search: resume='{tmp_path / 's'}'"
         assert [path.name for path in (tmp_path / "s" / "together" / "checkpoints").iterdir()] == [place]
     assert_equal(trained(tmp_path / "s"), whole)
 

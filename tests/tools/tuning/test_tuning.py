@@ -98,14 +98,14 @@ def test_a_metric_that_is_not_finite_is_a_failure():
 @pytest.fixture
 def seen(monkeypatch):
     """The agents that trials make."""
-    made: list[Any] = []
+    result: list[Any] = []
 
     def recorded(*args, **settings):
-        made.append(mt.make_agents(*args, **settings))
-        return made[-1]
+        result.append(mt.make_agents(*args, **settings))
+        return result[-1]
 
     monkeypatch.setattr(trials_of, "make_agents", recorded)
-    return made
+    return result
 
 
 def test_suggestions_replace_settings_of_a_pair(seen):
@@ -130,7 +130,7 @@ def test_settings_of_a_pair_without_a_range_are_kept(seen):
     for name in several:
         seen.clear()
         result = mt.tune(name, Identity, {"entropy_coef": (1e-4, 0.1)}, progress=False, **given)
-        assert len(seen) >= 2 and all(a.hyper.gamma == 0.5 and a.hyper.clip == 0.3 for made in seen for a in made)
+        assert len(seen) >= 2 and all(a.hyper.gamma == 0.5 and a.hyper.clip == 0.3 for output in seen for a in output)
         assert {a.hyper.entropy_coef for a in seen[-1]} == {result.settings["agents"]["entropy_coef"]}
         assert "1 - gamma" not in result.study.best_params
     assert mt.tune(("ppo", own), Identity, progress=False, **given).settings["agents"]["gamma"] == 0.5
@@ -184,18 +184,18 @@ def test_two_processes_claim_different_slots(tmp_path):
 
 
 def test_lines_of_processes_are_told_as_they_come():
-    silent, quick, told = Pipe(), Pipe(), []
+    silent, quick, data = Pipe(), Pipe(), []
     ended = SimpleNamespace(join=lambda: None, exitcode=0)
 
     def tell(text):
-        told.append(text)
+        data.append(text)
         if text == "quick":
             silent[1].send(("line", "silent"))
             silent[1].close()
 
     quick[1].send(("line", "quick"))
     quick[1].close()
-    assert _first_error({silent[0]: ended, quick[0]: ended}, tell) == "" and told == ["quick", "silent"]
+    assert _first_error({silent[0]: ended, quick[0]: ended}, tell) == "" and data == ["quick", "silent"]
 
 
 def test_the_lock_follows_no_link(tmp_path, monkeypatch):

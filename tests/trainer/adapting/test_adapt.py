@@ -44,10 +44,10 @@ def values_of(agents, name):
 def agents_with(name, value, memory=None):
     given = {} if memory is None else {"memory": memory}
     if name == "batch_size":
-        made = dqn(**given)
-        for agent in made:
+        result = dqn(**given)
+        for agent in result:
             agent.hyper.batch_size = value
-        return made
+        return result
     if name in ("alpha", "beta"):
         return dqn(memory=mt.Replay(prioritized=mt.Prioritized(**{name: value})))
     if name in ("clip", "entropy_coef"):
@@ -73,13 +73,13 @@ def test_direction_bounds_and_no_collapse(by, name):
         values = [above] * 20 + [below] * 60
     adapt = mt.Adapt(name, by=by, low=low, high=high, rate=0.1, every=1, smoothing=0.0)
     memory = mt.Replay(prioritized=mt.Prioritized()) if by == "effective_sample_size" else None
-    made = agents_with(name, start, memory)
-    seen = [step[f"{name}/anna"] for step in driven(adapt, made, values)]
+    result = agents_with(name, start, memory)
+    seen = [step[f"{name}/anna"] for step in driven(adapt, result, values)]
     assert all(low <= value <= high for value in seen)
     assert seen[19] == pytest.approx(high if up else low)
     assert seen[-1] == pytest.approx(low if up else high)
     assert seen[:20] == sorted(seen[:20], reverse=not up)
-    assert values_of(made, name) == pytest.approx([seen[-1]] * 2)
+    assert values_of(result, name) == pytest.approx([seen[-1]] * 2)
 
 
 def test_changes_are_limited_by_the_rate_and_rest_at_the_target():
@@ -256,7 +256,7 @@ def test_batch_sizes_that_do_not_fit_are_refused_before_the_run(callback, settin
 def test_batches_of_fewer_rows_than_the_algorithm_takes_are_refused(callback):
     agents = ppo(minibatches=None, batch_size=4)
     for agent in agents:
-        agent.learner_.pace = replace(agent.learner_.pace, least_rows=2)
+        agent.learner_.update_schedule = replace(agent.learner_.update_schedule, least_rows=2)
     with pytest.raises(ConfigError, match=r"ppo: batch_size=1 is too small: .* takes 2 rows"):
         callback.prepare(trainer().settings, dict(zip(("anna", "ben"), agents, strict=True)))
 

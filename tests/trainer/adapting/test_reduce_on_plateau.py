@@ -55,7 +55,7 @@ def test_the_next_update_uses_the_reduced_rate(backend):
 
 def test_a_resumed_run_equals_the_whole_one():
     values = (5, 4, 4, 4, 6, 5, 5, 5)
-    made = []
+    result = []
     for name, parts in (("whole", [63]), ("halves", [25, 63])):
         agents, played = dqn(learning_rate=0.1), iter(values)
         for i, steps in enumerate(parts):
@@ -65,8 +65,8 @@ def test_a_resumed_run_equals_the_whole_one():
                 callbacks=[mt.ReduceOnPlateau(patience=2), mt.Checkpoint(every_steps=9)],
                 run_dir=None if i else name,
             ).train(agents, [1, 1], plot=False, resume=name if i else None)  # fmt: skip
-        made.append(agents)
-    whole, halves = made
+        result.append(agents)
+    whole, halves = result
     assert rates(whole) == rates(halves) == [0.025, 0.025]
     assert changed(weights(whole), weights(halves)) == [False, False]
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from marltrain.processes.ray_actors import ActorError
-from marltrain.trainer.cluster import learners, lending
+from marltrain.trainer.cluster import learners, shard_agents
 
 
 def sent(value: Any) -> Any:
@@ -65,6 +65,6 @@ def local_actors(monkeypatch: pytest.MonkeyPatch) -> type[LocalActor]:
     ray = SimpleNamespace(is_initialized=lambda: True)
     cluster = SimpleNamespace(ray=ray, check_room=lambda *asked: None, close=lambda: None)
     monkeypatch.setattr(LocalActor, "cluster", cluster)
-    monkeypatch.setattr(lending, "Cluster", lambda address: cluster)
+    monkeypatch.setattr(shard_agents, "Cluster", lambda address: cluster)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return LocalActor

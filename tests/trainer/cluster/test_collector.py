@@ -141,10 +141,10 @@ if LONG:
 
 def test_repeated_steps_that_differ_are_an_error_of_a_checkpoint(local_runners, tmp_path):  # noqa: F811
     """At the end of a run without checkpoints, only the agents' generators need the repetition."""
-    told = r"(?i)runner 0 repeated the first \d+ batch steps .* environments 0 to 0 \(drifting\).*not reproducible"
-    with pytest.raises(WorkerError, match=told):
+    text = r"(?i)runner 0 repeated the first \d+ batch steps .* environments 0 to 0 \(drifting\).*not reproducible"
+    with pytest.raises(WorkerError, match=text):
         ended_in_a_fragment(Drifting, runners=2, run_dir=tmp_path, callbacks=[mt.Checkpoint(every_steps=10**6)])
-    with pytest.warns(UserWarning, match=f"{told}.*Training is complete"):
+    with pytest.warns(UserWarning, match=f"{text}.*Training is complete"):
         assert ended_in_a_fragment(Drifting, runners=2)["num_collected_episodes"] >= 4
 
 
@@ -152,12 +152,12 @@ if LONG:
 
     @pytest.mark.usefixtures("ray_cluster")
     def test_an_act_that_lacks_what_the_learner_needs_is_an_error_of_the_agents(monkeypatch):
-        made = ActingTask.of
-        monkeypatch.setattr(ActingTask, "of", lambda seated: dataclasses.replace(made(seated), needed=("hint",)))
-        told = (
+        result = ActingTask.of
+        monkeypatch.setattr(ActingTask, "of", lambda seated: dataclasses.replace(result(seated), needed=("hint",)))
+        text = (
             r"the agent of player_0 and player_1 needs hint from its act, in addition to the action; the act returned "
         )
-        with pytest.raises(AgentError, match=f"{told}log_prob"):
+        with pytest.raises(AgentError, match=f"{text}log_prob"):
             ended_in_a_fragment(Identity, runners=2)
 
 

@@ -56,10 +56,10 @@ def test_a_run_goes_on_with_fewer_runners_and_with_more_again(local_runners, cap
     found, collecting = disturbed(local_runners, case, kills, (5, 45), **settings)
     assert_equal(trained(case, **settings), found, tolerance=0.0 if case in ("dqn", "ppo") else 1e-6)
     assert collecting == [3, 2, 1, 3] and found[0]["fewest_runners"] == 1
-    told = found[0]["faults"]["message"]
+    data = found[0]["faults"]["message"]
     assert found[0]["num_faults"] == 2
-    assert told[0].startswith("runner 2, which held environments 3 to 4 (") and told[0].endswith("with 2 of 3 runners")
-    assert told[1].startswith("runner 0, which held environments 0 to 1 (") and told[1].endswith("with 1 of 3 runners")
+    assert data[0].startswith("runner 2, which held environments 3 to 4 (") and data[0].endswith("with 2 of 3 runners")
+    assert data[1].startswith("runner 0, which held environments 0 to 1 (") and data[1].endswith("with 1 of 3 runners")
     assert "another runner, on node here, has started: 2 of 3 runners collect" in caplog.text
     assert "another runner, on node here, has started: 3 of 3 runners collect" in caplog.text
 
@@ -112,11 +112,11 @@ def test_restarts_that_are_used_up_end_a_run_below_the_minimum_only(local_runner
 def test_a_run_below_the_minimum_waits_for_a_runner_and_then_ends(local_runners, monkeypatch):  # noqa: F811
     monkeypatch.setattr(elastic, "STARTING", 0.0)
     monkeypatch.setattr("marltrain.envs.workers.pool.STARTING", 0.0)
-    told = (
+    text = (
         r"runner 0, which held .* killed\. 1 of 3 runners are there \(min_runners=2\), and no other one started within "
         r"0\.2 s: it needs one free CPU, which no node seems to have now"
     )
-    with pytest.raises(WorkerError, match=told):
+    with pytest.raises(WorkerError, match=text):
         disturbed(local_runners, "dqn", {12: (0, 1)}, (5, 0), min_runners=2, timeout=0.2)
 
 

@@ -13,9 +13,9 @@ from marltrain.core.errors import AgentError, ConfigError, EnvError, WorkerError
 from marltrain.envs.faults import FaultPolicy
 from marltrain.processes.ray_actors import ActorError
 from marltrain.trainer.cluster.learner_actor import LearnerActor
+from marltrain.trainer.cluster.learner_messages import LearningTask, UpdateAnswer, joined_metrics
 from marltrain.trainer.cluster.learners import LearnerActors, Share
-from marltrain.trainer.cluster.learning import LearningTask, UpdateAnswer, joined_metrics
-from marltrain.trainer.cluster.lending import split
+from marltrain.trainer.cluster.shard_agents import split
 from tests.tiers import LONG
 from tests.trainer.cluster.local_actors import local_actors  # noqa: F401
 from tests.trainer.cluster.training import COMMON, assert_equal
@@ -89,8 +89,8 @@ def send(sign: int, ray: Any, actors: Any, a: int) -> None:
 def meddled(tmp_path: Any, signal: Any = None, **settings: Any) -> Any:
     agents = agents_of("dqn")
     meddler = Meddler(agents, tmp_path / str(len(settings)), signal)
-    made = trained("dqn", agents, callbacks=[meddler], steps_per_train=400, **settings)
-    return *made, meddler.seen
+    result = trained("dqn", agents, callbacks=[meddler], steps_per_train=400, **settings)
+    return *result, meddler.seen
 
 
 def assert_same(expected: Any, found: Any) -> None:
@@ -143,8 +143,8 @@ if LONG:
 
     @pytest.mark.parametrize("settings", [{"jit_compile": True}, {"backend": "tensorflow"}])
     def test_learners_with_compiled_updates_and_tensorflow_equal_one_process(settings, local_actors):
-        made = [agents_of("dqn", **settings) for _ in range(2)]
-        assert_equal(trained("dqn", made[0]), trained("dqn", made[1], learners=2), tolerance=1e-6)
+        result = [agents_of("dqn", **settings) for _ in range(2)]
+        assert_equal(trained("dqn", result[0]), trained("dqn", result[1], learners=2), tolerance=1e-6)
 
     @pytest.mark.usefixtures("ray_cluster")
     @pytest.mark.parametrize(("case", "runners"), [("ppo", None), ("dqn", 2), ("vdn", 1)])
@@ -191,10 +191,10 @@ if LONG:
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_resources_that_no_node_has_are_refused():
-    told = (
+    text = (
         r"each learner actor needs \{'GPU': 1\}, which no node of the Ray cluster has; .* Change learner_resources, or"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=text):
         trained("dqn", learners=2, learner_resources={"num_gpus": 1})
 
 
@@ -215,13 +215,13 @@ if LONG:
 
 
 def test_an_error_in_an_update_names_the_actor_and_leaves_the_agents_as_they_were(local_actors, monkeypatch):  # noqa: F811
-    made, updates = LearnerActor._update, []
+    result, updates = LearnerActor._update, []
 
     def update(self: Any, share: int, order: Any) -> Any:
         updates.append(share)
         if len(updates) == 4:  # of the second agent, in the second round
             raise ValueError("no memory")
-        return made(self, share, order)
+        return result(self, share, order)
 
     agents = agents_of("ppo")
     monkeypatch.setattr(LearnerActor, "_update", update)
@@ -297,10 +297,10 @@ def test_a_round_of_many_updates_keeps_no_more_than_a_state_and_a_batch(local_ac
 
     monkeypatch.setattr(Share, "call", watched)
     given: Any = {"learning_starts": 60, "batch_size": 16, "network": mt.MLP((8,)), "update_per_step": 0.25}
-    made = [mt.make_agents("dqn", SPREAD, seed=0, **given) for _ in range(2)]
+    result = [mt.make_agents("dqn", SPREAD, seed=0, **given) for _ in range(2)]
     settings: Any = {"update_freq": 40, "steps_per_train": 160}
     local_actors.dies.add(20)
-    expected, found = trained("dqn", made[0], **settings), trained("dqn", made[1], learners=1, **settings)
+    expected, found = trained("dqn", result[0], **settings), trained("dqn", result[1], learners=1, **settings)
     assert_equal(expected, found, tolerance=1e-6)
     assert found[0]["num_faults"] == 1 and max(kept) <= 1.0 < 1.5 * max(kept)
     assert "usu" in "".join(name[0] for name in local_actors.called)  # update, state, update
@@ -308,14 +308,14 @@ def test_a_round_of_many_updates_keeps_no_more_than_a_state_and_a_batch(local_ac
 
 def test_a_second_interrupt_waits_for_no_actor(local_actors, monkeypatch):  # noqa: F811
     """It arrives in an update of the second round; the agents are those of the start, and are not asked for."""
-    made, calls = LearnerActor._update, []
+    result, calls = LearnerActor._update, []
 
     def update(self: Any, share: int, order: Any) -> Any:
         if "weights 1" in local_actors.called and share == 1:
             calls.append(len(local_actors.called))
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
-        return made(self, share, order)
+        return result(self, share, order)
 
     monkeypatch.setattr(LearnerActor, "_update", update)
     agents, fresh = agents_of("ppo"), agents_of("ppo")
@@ -369,8 +369,8 @@ def test_agents_that_learner_actors_cannot_hold_are_refused():
     agent.backend.device = "cuda:0"
     with pytest.raises(ConfigError, match=r'player_0 computes on cuda:0, .*give learner_resources=\{"num_gpus": 1\}'):
         task(agent.learner())
-    made = task(agent.learner(), {"num_gpus": 0.5, "num_cpus": 3})
-    assert (made.device, made.threads) == ("auto", 3)
+    result = task(agent.learner(), {"num_gpus": 0.5, "num_cpus": 3})
+    assert (result.device, result.threads) == ("auto", 3)
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,14 @@ def orders_of(
 
     updates: (batch steps to the first update, batch steps between two) of each learner.
     """
-    made = [SimpleNamespace(steps_left=left, period=period) for left, period in updates]
-    lookahead, ahead = WorkAhead(made, max_lag, most_ahead, most_fragments), 0  # type: ignore[arg-type]
+    result = [SimpleNamespace(steps_left=left, period=period) for left, period in updates]
+    lookahead, ahead = WorkAhead(result, max_lag, most_ahead, most_fragments), 0  # type: ignore[arg-type]
     for now in range(steps):
         while length := lookahead.steps(ahead, 1):
             yield now, now + ahead, now + ahead + length
             ahead += length
         ahead -= 1
-        for each in made:
+        for each in result:
             each.steps_left = each.steps_left - 1 or each.period
 
 
@@ -86,16 +86,16 @@ def test_fragments_of_large_weights_are_few():
 def test_the_first_fragment_of_a_collector_moves_no_other(period, max_lag, expected):
     """(Batch step of the order, length, updates of its weights): the first is ordered in two parts at the same time."""
     scheduler, orders = SimpleNamespace(steps_left=period, period=period, times_due=0, now=0), list[Any]()
-    made = SimpleNamespace(
-        pace=0.0, newest=lambda times_due: times_due[0], here=lambda: None,
+    result = SimpleNamespace(
+        seconds_per_step=0.0, newest=lambda times_due: times_due[0], here=lambda: None,
         place=lambda steps, version, origin: orders.append((scheduler.now, steps, version)),
     )  # fmt: skip
     collector: Any = object.__new__(RunnerCollector)
-    collector.schedulers, collector._orders, collector._ahead, collector._synchronous = [scheduler], made, 0, False
+    collector.schedulers, collector._orders, collector._ahead, collector._synchronous = [scheduler], result, 0, False
     collector._lookahead = WorkAhead([scheduler], max_lag, 10**6, 10**6)  # type: ignore[list-item]
     for scheduler.now in range(37):
         collector._order(1)
-        made.pace, collector._ahead = 1.0, collector._ahead - 1
+        result.seconds_per_step, collector._ahead = 1.0, collector._ahead - 1
         scheduler.steps_left = scheduler.steps_left - 1 or period
         scheduler.times_due += scheduler.steps_left == period
     assert orders == expected
@@ -241,10 +241,10 @@ def test_on_policy_agents_that_do_not_correct_for_the_lag_are_refused(algorithm)
     if algorithm in ("ppo", "dqn"):
         check_lag(seats, 1)
         return
-    told = (
+    text = (
         f"player_0 learns on-policy, and {algorithm} does not correct .* Use a2c, acer, gail, maa2c, mappo, ppo, an off"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=text):
         check_lag(seats, 1)
 
 

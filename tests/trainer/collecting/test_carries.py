@@ -23,8 +23,8 @@ def carry() -> dict[str, Any]:
 def saved(value: Any) -> tuple[Any, State]:
     """The description of a carry, and the state that holds its arrays."""
     arrays: dict[str, Any] = {}
-    told = described(value, "0", arrays)
-    return told, State({}, arrays, "actors")
+    data = described(value, "0", arrays)
+    return data, State({}, arrays, "actors")
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def saved(value: Any) -> tuple[Any, State]:
     ],
 )
 def test_what_was_saved_is_taken_back(value, columns):
-    told, state = saved(value)
-    again = rebuilt(told, state, ROWS, columns)
-    assert saved(again)[0] == told
+    data, state = saved(value)
+    again = rebuilt(data, state, ROWS, columns)
+    assert saved(again)[0] == data
     for name, array in saved(again)[1].arrays.items():
         assert array.dtype == state.arrays[name].dtype
         np.testing.assert_array_equal(array, state.arrays[name])
@@ -58,10 +58,10 @@ def test_what_was_saved_is_taken_back(value, columns):
 )
 def test_a_carry_of_another_form_is_refused(name, wrong, message):
     """Recurrent networks of 5 units, and noise that goes on: another width ends in an error of the matrix product."""
-    told, state = saved(carry())
+    data, state = saved(carry())
     state.arrays[f"0/{name}"] = wrong
     with pytest.raises(SaveError, match=message):
-        rebuilt(told, state, ROWS, COLUMNS)
+        rebuilt(data, state, ROWS, COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,6 @@ def test_a_carry_of_another_structure_is_refused(told, columns, message):
 
 
 def test_numbers_of_an_unknown_carry_are_finite():
-    told, state = saved((np.full((2, 3), np.inf, np.float32),))
+    data, state = saved((np.full((2, 3), np.inf, np.float32),))
     with pytest.raises(SaveError, match=r"actors/0/0\[0, 0\] must be a finite number, got inf"):
-        rebuilt(told, state, ROWS, None)
+        rebuilt(data, state, ROWS, None)

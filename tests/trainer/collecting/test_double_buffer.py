@@ -54,8 +54,8 @@ def ahead(monkeypatch):
 def run(make=ppo, env=Identity, env_args=None, double=True, mask=None, resume=None, **settings):
     """Return the result of a run, and the weights of the agents that are not frozen."""
     agents = make(env, env_args)
-    made = trainer(env, env_args, **{**ODD, "steps_per_train": 200, "double_buffer": double, **settings})
-    result = made.train(agents, mask or [1] * len(agents), plot=False, resume=resume)
+    output = trainer(env, env_args, **{**ODD, "steps_per_train": 200, "double_buffer": double, **settings})
+    result = output.train(agents, mask or [1] * len(agents), plot=False, resume=resume)
     return result, weights([agent for agent in agents if not isinstance(agent, mt.FrozenAgent)])
 
 
@@ -157,7 +157,7 @@ def test_double_buffer_with_shared_and_frozen_agents():
     shared = lambda *args: ppo(*args, share=True)  # noqa: E731
     assert equal(*both(make=shared))
     assert equal(*both(mask=[0, 1]))
-    crossed = lambda *args: [(made := ppo(*args))[0], mt.FrozenAgent(dqn(*args)[1]), made[0]]  # noqa: E731
+    crossed = lambda *args: [(result := ppo(*args))[0], mt.FrozenAgent(dqn(*args)[1]), result[0]]  # noqa: E731
     assert equal(*both(make=crossed, env_args={"players": 3, "length": 4}, mask=[1, 0, 1]))
 
 
@@ -170,14 +170,14 @@ def test_changes_by_hooks_apply_from_the_same_step(ahead):
         def change(episodes, steps):
             calls.append((episodes, steps))
             agents[0].hyper.epsilon = 1 / (1 + steps)
-            made.exploration_mask = [steps % 2 == 0, 1]
+            result.exploration_mask = [steps % 2 == 0, 1]
 
         agents = dqn()
-        made = trainer(
+        result = trainer(
             **ODD, steps_per_train=300, double_buffer=double, run_dir=f"run-{double}", train_fn=change,
             stop_fn=lambda metric, episode: episode >= 60,
         )  # fmt: skip
-        return made.train(agents, [1, 1], plot=False), weights(agents), calls
+        return result.train(agents, [1, 1], plot=False), weights(agents), calls
 
     together, halved = once(False), once(True)
     assert equal(together[:2], halved[:2]) and ahead["first"] > 5
@@ -199,8 +199,8 @@ def test_budgets_end_at_the_same_step(budget):
 def test_next_call_of_train_uses_the_same_random_numbers():
     def twice(double):
         agents = ppo()
-        made = trainer(**ODD, episodes_per_train=23, double_buffer=double, run_dir=None)
-        return [made.train(agents, [1, 1], plot=False) for _ in range(2)][1], weights(agents)
+        result = trainer(**ODD, episodes_per_train=23, double_buffer=double, run_dir=None)
+        return [result.train(agents, [1, 1], plot=False) for _ in range(2)][1], weights(agents)
 
     assert equal(twice(False), twice(True))
 
@@ -217,8 +217,8 @@ def test_survived_faults_have_the_same_effect(fault, ahead):
     args = {"fault": fault, "at": 3, "every": 3}
     together, halved = both(env=Flaky, env_args=args, on_fault="restart", max_env_restarts=400, steps_per_train=300)
     assert equal(together, halved) and ahead["first"] > 5
-    told = [result["faults"].drop(columns="seconds") for result, _ in (together, halved)]
-    assert told[0].equals(told[1]) and len(told[0]) > 10
+    data = [result["faults"].drop(columns="seconds") for result, _ in (together, halved)]
+    assert data[0].equals(data[1]) and len(data[0]) > 10
     assert halved[0]["num_dropped_steps"] == together[0]["num_dropped_steps"] > 30
 
 
@@ -228,8 +228,8 @@ def test_lost_worker_is_replaced_during_the_step_of_the_other_half(fault, ahead)
     settings = {"on_fault": "restart", "max_env_restarts": 400, "env_timeout": 0.5, "steps_per_train": 100}
     together, halved = both(env=Flaky, env_args=args, **settings)
     assert equal(together, halved) and ahead["first"] > 5
-    told = [result["faults"].drop(columns="seconds") for result, _ in (together, halved)]
-    assert told[0].equals(told[1]) and set(told[0]["kind"]) == {"died" if fault == "kill" else "timeout"}
+    data = [result["faults"].drop(columns="seconds") for result, _ in (together, halved)]
+    assert data[0].equals(data[1]) and set(data[0]["kind"]) == {"died" if fault == "kill" else "timeout"}
 
 
 def test_lost_worker_ends_the_run_with_on_fault_raise():
@@ -317,9 +317,9 @@ def test_second_interrupt_exits_at_once():
 def test_callback_without_only_watches_disables_the_double_buffer(ahead):
     with pytest.warns(
         UserWarning, match=r"speeds nothing up: Meddler.on_step may change .* only_watches = True"
-    ) as told:
+    ) as data:
         halved = run(callbacks=[Meddler()])
-    assert [warning.filename for warning in told] == [__file__]
+    assert [warning.filename for warning in data] == [__file__]
     assert ahead["first"] == 0
     assert equal(run(double=False, run_dir="together", callbacks=[Meddler()]), halved)
     with warnings.catch_warnings():
@@ -344,10 +344,10 @@ def test_recorded_actions_are_the_executed_actions(monkeypatch):
 
     monkeypatch.setattr(SubprocVectorEnv, "send_half", noted)
     monkeypatch.setattr(AlgorithmLearner, "act", changing)
-    made = trainer(**{**ODD, "update_freq": 10_000}, steps_per_train=300, double_buffer=True)
-    made.train(ppo(), [1, 1], plot=False)
-    assert made.run is not None
-    ring = made.run.context.streams.rings[0]
+    result = trainer(**{**ODD, "update_freq": 10_000}, steps_per_train=300, double_buffer=True)
+    result.train(ppo(), [1, 1], plot=False)
+    assert result.run is not None
+    ring = result.run.context.streams.rings[0]
     done = np.concatenate([np.stack([a[0] for h, a in sent if h == half], 1) for half in (0, 1)], 2)
     assert done.shape == (2, 60, 5) and np.array_equal(ring.action[:, :60], done)
 

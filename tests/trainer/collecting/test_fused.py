@@ -68,13 +68,13 @@ class Counting(Callback):
 
 def train(env, agents, mask=None, callbacks=(), exploring=None, **settings):
     """Train; return the trainer and its results: weights, tables, counts, random streams."""
-    made = trainer(env, {}, callbacks=callbacks, **{**SETTINGS, **settings})
-    result = made.train(agents, [1] * len(agents) if mask is None else mask, exploring, plot=False)
+    output = trainer(env, {}, callbacks=callbacks, **{**SETTINGS, **settings})
+    result = output.train(agents, [1] * len(agents) if mask is None else mask, exploring, plot=False)
     counts = [result[name] for name in ("num_collected_steps", "num_gradient_steps", "num_updates", "stop_reason")]
     inner = [agent.inner if isinstance(agent, mt.FrozenAgent) else agent for agent in agents]
     infos = [agent.state().info["learner"] if hasattr(agent, "learner_") else {} for agent in inner]
     arrays = weights([agent for agent in inner if hasattr(agent, "learner_")])
-    return made, (arrays, infos, tables(result), result["reward_metric_stats"], counts)
+    return output, (arrays, infos, tables(result), result["reward_metric_stats"], counts)
 
 
 def assert_same(one, other):
@@ -89,15 +89,15 @@ def assert_same(one, other):
 def hold(env, make, *, at_once=2.0, **settings):
     """Compare a run with the same run in single steps; `at_once`: least mean number of batch steps per call."""
     counting, begun, begun_singly = Counting(), Beginnings(), Beginnings()
-    quick, made = train(env, make(), callbacks=[counting, begun], run_dir="quick", **settings)
+    quick, result = train(env, make(), callbacks=[counting, begun], run_dir="quick", **settings)
     slow, expected = train(env, make(), callbacks=[Looking(), begun_singly], run_dir="slow", **settings)
     assert isinstance(quick.run.collector, FusedCollector)
     assert isinstance(slow.run.collector, SyncCollector)
-    assert_same(made, expected)
+    assert_same(result, expected)
     assert begun.told == begun_singly.told != []
-    assert ENVS * sum(counting.steps) == made[4][0]
+    assert ENVS * sum(counting.steps) == result[4][0]
     assert sum(counting.steps) >= at_once * len(counting.steps)
-    return made
+    return result
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_fused_run_equals_single_steps(env, make, at_once):
 def test_fused_call_ends_when_a_test_is_due_by_env_steps():
     """Batch steps of 5 env steps: multiples of 64 are reached at 65, 130, 195, 260 and 320."""
     often = {"test_freq": None, "test_freq_steps": 64}
-    made, (*_, counts) = train(SPREAD, dqn(SPREAD, {}), steps_per_train=330, update_freq=10_000, **often)
-    assert isinstance(made.run.collector, FusedCollector)
-    assert made.run.history.tests["env_steps"].tolist() == [0, 65, 130, 195, 260, 320, 330]
+    result, (*_, counts) = train(SPREAD, dqn(SPREAD, {}), steps_per_train=330, update_freq=10_000, **often)
+    assert isinstance(result.run.collector, FusedCollector)
+    assert result.run.history.tests["env_steps"].tolist() == [0, 65, 130, 195, 260, 320, 330]
     hold(SPREAD, lambda: dqn(SPREAD, {}), steps_per_train=330, **often)
     assert counts[0] == 330
 
@@ -241,22 +241,22 @@ def test_fused_run_with_changing_masks(make):
     """Another seat learns after every 5 episodes; the first one explores every other time."""
 
     def alternating():
-        made: list[mt.DecentralizedTrainer] = []
+        output: list[mt.DecentralizedTrainer] = []
 
         def train_fn(episodes, steps):
-            run = made[0]
+            run = output[0]
             run.learning_mask = np.arange(3) == episodes // 5 % 3
             run.exploration_mask = [episodes % 2, 1, 1]
 
-        return made, train_fn
+        return output, train_fn
 
     runs = []
     for callback in (Counting(), Looking()):
-        made, train_fn = alternating()
+        output, train_fn = alternating()
         agents = make(SPREAD, {})
-        made.append(trainer(SPREAD, {}, callbacks=[callback], train_fn=train_fn, run_dir=type(callback).__name__,
+        output.append(trainer(SPREAD, {}, callbacks=[callback], train_fn=train_fn, run_dir=type(callback).__name__,
                             **SETTINGS))  # fmt: skip
-        result = made[0].train(agents, [1, 1, 0], plot=False)
+        result = output[0].train(agents, [1, 1, 0], plot=False)
         runs.append((weights(agents), [agent.state().info for agent in agents], tables(result)))
     assert_same(*runs)
 
@@ -278,12 +278,14 @@ def test_fused_run_with_two_calls_of_train():
     runs = []
     for callback in (Counting(), Looking()):
         agents = dqn(CARTPOLE, {}, capacity=151)
-        made: Any = trainer(CARTPOLE, {}, callbacks=[callback], **{**SETTINGS, "run_dir": None, "steps_per_train": 302})
-        made.train(agents, [1], plot=False)
+        output: Any = trainer(
+            CARTPOLE, {}, callbacks=[callback], **{**SETTINGS, "run_dir": None, "steps_per_train": 302}
+        )
+        output.train(agents, [1], plot=False)
         if isinstance(callback, Counting):
             callback.steps.clear()
-        result = made.train(agents, [1], plot=False)
-        ring = made.run.context.streams.rings[0]
+        result = output.train(agents, [1], plot=False)
+        ring = output.run.context.streams.rings[0]
         columns = [
             ring.next,
             ring.reward,
@@ -310,9 +312,9 @@ def test_fused_run_with_growing_rings():
     runs = []
     for callback in (Counting(), Looking()):
         agents = ppo(SPREAD, {})
-        made, left = train(SPREAD, agents, callbacks=[callback, Holding()], run_dir=type(callback).__name__,
+        result, left = train(SPREAD, agents, callbacks=[callback, Holding()], run_dir=type(callback).__name__,
                            steps_per_train=702)  # fmt: skip
-        assert made.run.context.streams.rings[0].capacity == 136
+        assert result.run.context.streams.rings[0].capacity == 136
         runs.append(left)
     assert_same(*runs)
 
@@ -349,10 +351,10 @@ class Loud(mt.Agent):
 def test_unsupported_agents_use_single_steps(line_up):
     agents, steps = line_up(), Steps()
     mask = [hasattr(agent, "learner_") for agent in agents]
-    _, made = train(SPREAD, agents, mask, callbacks=[steps], steps_per_train=100)
+    _, result = train(SPREAD, agents, mask, callbacks=[steps], steps_per_train=100)
     assert steps.kind is SyncCollector
     _, expected = train(SPREAD, line_up(), mask, callbacks=[Looking()], steps_per_train=100, run_dir="slow")
-    assert_same(made, expected)
+    assert_same(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -383,8 +385,8 @@ def test_agents_work_in_other_environments_after_a_fused_run(tmp_path):
 
 def test_too_many_learners_use_single_steps(monkeypatch):
     agents = [ppo(SPREAD, {}, network=mt.MLP((3 + i,)))[i] for i in range(3)]
-    made = train(SPREAD, agents, steps_per_train=50)[0]
-    sync = made.run.collector.sync
+    result = train(SPREAD, agents, steps_per_train=50)[0]
+    sync = result.run.collector.sync
     assert can_fuse(sync)
     monkeypatch.setattr("marltrain.trainer.collecting.fused.MOST", 2)
     assert not can_fuse(sync)

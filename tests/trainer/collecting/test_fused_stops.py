@@ -58,8 +58,8 @@ class TestStops:
         _, stopped = train(SPREAD, ppo(SPREAD, {}), callbacks=callbacks)
         assert stopped[4][3] == "interrupted"
         again = ppo(SPREAD, {})
-        made = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
-        result = made.train(again, [1, 1, 1], plot=False, resume="run")
+        output = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
+        result = output.train(again, [1, 1, 1], plot=False, resume="run")
         _, whole = train(SPREAD, agents := ppo(SPREAD, {}), run_dir="whole")
         assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
@@ -88,9 +88,9 @@ def test_resume_in_the_middle_of_an_episode(env, make, collect, tmp_path):
     written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
     assert written == [85, 170, 250, 335, 405]
     agents, again = make(), make()
-    made: Any = trainer(env, {}, **{**SETTINGS, "collect": collect, "run_dir": None})
-    result = made.train(again, [1] * len(again), plot=False, resume="run/checkpoints/170")
-    assert isinstance(made.run.collector, FusedCollector)
+    output: Any = trainer(env, {}, **{**SETTINGS, "collect": collect, "run_dir": None})
+    result = output.train(again, [1] * len(again), plot=False, resume="run/checkpoints/170")
+    assert isinstance(output.run.collector, FusedCollector)
     _, whole = train(env, agents, collect=collect, run_dir="whole")
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
@@ -126,35 +126,35 @@ class Trap(Game):
 @pytest.mark.parametrize("make", [ppo, dqn])
 def test_illegal_action_raises_the_same_error_and_keeps_the_rings_valid(make):
     """Batch step 14 fails, within a call: noise of 8 acts was drawn with the eighth, and the episode ended at 9."""
-    told, rings = [], []
+    data, rings = [], []
     for callback in (Counting(), Looking()):
         agents = make(Trap, {})
         few = {"num_test_envs": 1, "episodes_per_test": 1, "run_dir": type(callback).__name__}
-        made: Any = trainer(Trap, {}, callbacks=[callback], **{**SETTINGS, **few})
+        result: Any = trainer(Trap, {}, callbacks=[callback], **{**SETTINGS, **few})
         with pytest.raises(EnvError, match=r"^environment 0 .*, episode 1 .*, step 4: .*'b'") as raised:
-            made.train(agents, [1, 1], plot=False)
-        told.append((str(raised.value), agents[0].state().info["learner"]["rngs"]))
-        assert not made.run.context.streams.torn
+            result.train(agents, [1, 1], plot=False)
+        data.append((str(raised.value), agents[0].state().info["learner"]["rngs"]))
+        assert not result.run.context.streams.torn
         if isinstance(callback, Counting):
             assert sum(callback.steps) < 13
-        ring = made.run.context.streams.rings[0]
+        ring = result.run.context.streams.rings[0]
         rings.append((ring.now, ring.coming, ring.drawable_count.tolist(), ring.next.tolist(), ring.action.tolist()))
-    assert told[0] == told[1]
+    assert data[0] == data[1]
     assert rings[0] == rings[1]
 
 
 def test_streams_are_not_reused_after_an_interrupt_in_a_call(monkeypatch):
     """A second Ctrl-C arrives between the compiled call and the update of the counters."""
     agents = ppo(SPREAD, {})
-    made: Any = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
+    result: Any = trainer(SPREAD, {}, **{**SETTINGS, "run_dir": None})
 
     def interrupted(self, *_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("marltrain.policies.memory.ring.Ring.advanced", interrupted)
-        made.train(agents, [1, 1, 1], plot=False)
-    before = made.run.context.streams
+        result.train(agents, [1, 1, 1], plot=False)
+    before = result.run.context.streams
     assert before.torn
-    made.train(agents, [1, 1, 1], plot=False)
-    assert made.run.context.streams is not before
+    result.train(agents, [1, 1, 1], plot=False)
+    assert result.run.context.streams is not before

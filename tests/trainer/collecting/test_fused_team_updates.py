@@ -145,7 +145,7 @@ def test_the_targets_of_an_agent_that_no_longer_learns_follow_in_planned_rounds(
         result = made[0].train(agents, [1, 1, 1], plot=False)
         runs.append((weights(agents), [agent.state().info for agent in agents], tables(result)))
     assert_same(*runs)
-    assert max(told[0] for told in rounds.told if told[1] > 400) > 1
+    assert max(data[0] for data in rounds.told if data[1] > 400) > 1
     for i, arrays in enumerate(runs[0][0]):
         distances = [np.abs(array - arrays[f"net/target_{name.removeprefix('net/')}"]).max()
                      for name, array in arrays.items() if name.startswith("net/q")]  # fmt: skip
@@ -157,9 +157,9 @@ def test_resume_of_a_team_between_planned_rounds():
     given = {"update_freq": 15, **MEAN}
     train(SPREAD, team(), callbacks=[Checkpoint(every_steps=83, keep=9)], steps_per_train=402, **given)
     again, agents = team(), team()
-    made: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=15, episodes_per_test=3, run_dir=None,
+    output: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=15, episodes_per_test=3, run_dir=None,
                         steps_per_train=605, **given)  # fmt: skip
-    result = made.train(again, [1, 1, 1], plot=False, resume="run/checkpoints/335")
+    result = output.train(again, [1, 1, 1], plot=False, resume="run/checkpoints/335")
     _, whole = train(SPREAD, agents, run_dir="whole", steps_per_train=605, **given)
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 

@@ -59,12 +59,12 @@ def hold(env, make, *, many=True, least=40, **settings):
     many: whether some rounds were made several at once.  least: rounds.
     """
     rounds, given = Rounds(), {"update_freq": 5, "steps_per_train": 605, "test_freq": 25, **settings}
-    _quick, made = train(env, make(), callbacks=[rounds], run_dir="quick", **given)
+    _quick, result = train(env, make(), callbacks=[rounds], run_dir="quick", **given)
     _slow, expected = train(env, make(), callbacks=[Looking()], run_dir="slow", **given)
-    assert_same(made, expected)
-    assert (max(told[0] for told in rounds.told) > 1) == many
-    assert sum(told[0] for told in rounds.told) >= least
-    return made
+    assert_same(result, expected)
+    assert (max(data[0] for data in rounds.told) > 1) == many
+    assert sum(data[0] for data in rounds.told) >= least
+    return result
 
 
 def learners(env=SPREAD, **settings):
@@ -133,8 +133,8 @@ def test_fused_run_with_asynchronous_updates():
 
 
 def test_budget_of_updates_is_exact():
-    made = hold(SPREAD, lambda: learners(update_per_step=0.5), least=33, updates_per_train=82, steps_per_train=None)
-    assert made[4][2:] == [82, "updates_per_train"]
+    result = hold(SPREAD, lambda: learners(update_per_step=0.5), least=33, updates_per_train=82, steps_per_train=None)
+    assert result[4][2:] == [82, "updates_per_train"]
 
 
 def test_hyperparameters_changed_in_a_hook_are_used_in_planned_rounds():
@@ -189,10 +189,10 @@ def test_callback_without_only_watches_is_called_for_each_round():
     one = train(SPREAD, learners(), callbacks=[acting], run_dir="acting", **given)[1]
     other = train(SPREAD, learners(), callbacks=[watching], run_dir="watching", **given)[1]
     assert_same(one, other)
-    assert len(acting.told) == sum(told[0] for told in watching.told) == acting.told[-1][1]
-    ends = np.cumsum([told[0] for told in watching.told]) - 1
-    assert [told[2:] for told in watching.told] == [acting.told[end][1:] for end in ends]
-    assert all(told[1] >= acting.told[end][0] for told, end in zip(watching.told, ends, strict=True))
+    assert len(acting.told) == sum(data[0] for data in watching.told) == acting.told[-1][1]
+    ends = np.cumsum([data[0] for data in watching.told]) - 1
+    assert [data[2:] for data in watching.told] == [acting.told[end][1:] for end in ends]
+    assert all(data[1] >= acting.told[end][0] for data, end in zip(watching.told, ends, strict=True))
     assert len(watching.told) < len(acting.told) / 2
 
 
@@ -200,7 +200,7 @@ def test_on_update_start_without_only_watches_disables_planned_rounds():
     agents, rounds = learners(), Rounds()
     changing = mt.LambdaCallback(on_update_start=lambda moment: setattr(agents[0].hyper, "epsilon", 0.5))
     train(SPREAD, agents, callbacks=[changing, rounds], update_freq=5, steps_per_train=505)
-    assert {told[0] for told in rounds.told} == {1}
+    assert {data[0] for data in rounds.told} == {1}
 
 
 def test_reported_metrics_are_means_over_the_rounds():
@@ -234,8 +234,8 @@ def test_resume_between_planned_rounds(tmp_path):
     written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
     assert written == [85, 170, 250, 335, 415, 500, 505]
     again, agents = learners(), learners()
-    made: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=15, episodes_per_test=3, run_dir=None, **given)
-    result = made.train(again, [1, 1, 1], plot=False, resume="run/checkpoints/335")
+    output: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=15, episodes_per_test=3, run_dir=None, **given)
+    result = output.train(again, [1, 1, 1], plot=False, resume="run/checkpoints/335")
     _, whole = train(SPREAD, agents, run_dir="whole", **given)
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
@@ -244,9 +244,9 @@ def test_fused_run_with_two_calls_of_train():
     runs = []
     for callbacks in ([], [Looking()]):
         agents = learners(CARTPOLE, capacity=403)
-        made: Any = trainer(CARTPOLE, {}, callbacks=callbacks, num_train_envs=5, update_freq=5, steps_per_train=505)
-        made.train(agents, [1], plot=False)
-        runs.append((weights(agents), tables(made.train(agents, [1], plot=False))))
+        result: Any = trainer(CARTPOLE, {}, callbacks=callbacks, num_train_envs=5, update_freq=5, steps_per_train=505)
+        result.train(agents, [1], plot=False)
+        runs.append((weights(agents), tables(result.train(agents, [1], plot=False))))
     assert_same(*runs)
 
 
@@ -278,9 +278,9 @@ def test_rounds_are_planned_only_for_compiled_updates(monkeypatch):
     plan = PlannedScheduler._new_plan
 
     def noting(self, *args):
-        made = plan(self, *args)
-        planned.append(made)
-        return made
+        result = plan(self, *args)
+        planned.append(result)
+        return result
 
     monkeypatch.setattr(PlannedScheduler, "_new_plan", noting)
     given = {"update_freq": 5, "steps_per_train": 505}

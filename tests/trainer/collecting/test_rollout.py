@@ -185,9 +185,9 @@ def test_collector_records_the_decisions_of_each_unit():
         actors.explore(np.ones(3, bool))
         collector = Recorder(actors, streams)
         step = envs.reset(0)
-        streams.arrived(step)
+        streams.record_step(step)
         collector.act(step)
-        collector.remember()
+        collector.record_actions()
         for group, ring in streams.rings.items():
             assert (ring.action[:, 0] == actors.actions[group]).all()
         reds = streams.rings[0].extras["log_prob"][:, 0]
@@ -212,11 +212,11 @@ def test_sync_collector_makes_one_batch_step():
         assert not collector.under_way
         step = envs.reset(0)
         for t, most in enumerate((1, 7, 1000)):
-            streams.arrived(step)
+            streams.record_step(step)
             ring = streams.rings[0]
             seen = {name: array.copy() for name, array in step.arrays().items()}
-            step, made, recorded, updates = collector.advance(step, most)
-            assert (made, recorded, list(updates)) == (1, False, [])
+            step, result, recorded, updates = collector.advance(step, most)
+            assert (result, recorded, list(updates)) == (1, False, [])
             assert (ring.now, ring.coming) == (t, t + 1)
             assert calls == list(range(1, t + 2))
             np.testing.assert_array_equal(ring.action[:, t], collector.recorder.actors.actions[0])

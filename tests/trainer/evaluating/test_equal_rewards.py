@@ -61,9 +61,9 @@ def step(reward: Any, turn: Any = ((1, 1), (1, 1), (1, 1)), **events: Any) -> An
     """A Step of Crowd in two environments.  reward, turn, events: of red_0, blue and red_1, in each environment."""
     acts = np.array(turn, bool)
     none = np.zeros((3, 2), bool)
-    told = {name: np.array(events.get(name, none), bool) for name in ("terminated", "truncated")}
+    data = {name: np.array(events.get(name, none), bool) for name in ("terminated", "truncated")}
     ended = np.array(events.get("ended", (0, 0)), bool)
-    return SimpleNamespace(reward=np.array(reward, np.float32), turn=[acts[[0, 2]], acts[[1]]], ended=ended, **told)
+    return SimpleNamespace(reward=np.array(reward, np.float32), turn=[acts[[0, 2]], acts[[1]]], ended=ended, **data)
 
 
 def check_of(
@@ -81,7 +81,7 @@ def checked():
     check, _ = check_of(made("vdn"))
 
     def run(before: Any, after: Any, dropped: Any = NONE) -> None:
-        check.decided(before)
+        check.record_actions(before)
         check.check(after, np.array(dropped, bool))
 
     return run
@@ -93,11 +93,11 @@ BLUE_DIFFERS = ((3, 5), (3, 6), (3, 5))
 
 def test_equal_rewards_pass_and_different_ones_name_environment_step_and_players(checked):
     checked(step(BLUE_DIFFERS), step(ALIKE))
-    told = (
+    text = (
         r"^vdn: the players of a team learn from one reward, and theirs differ in test environment 1 at step 2 of the "
         r'test: red_0 5, blue 6, red_1 5\. If they cooperate, give the trainer team_reward="mean" or "sum"'
     )
-    with pytest.raises(AgentError, match=told):
+    with pytest.raises(AgentError, match=text):
         checked(step(ALIKE), step(BLUE_DIFFERS))
 
 

@@ -106,9 +106,9 @@ def test_endless_episode_is_cut_and_counts_with_its_return():
     run = trainer(Identity, ENDLESS, max_test_steps=7)
     with pytest.warns(
         UserWarning, match=r"max_test_steps=7 cut a test of 5 episodes: 2 were running, .*; 3 had"
-    ) as told:
+    ) as data:
         result = run.test(KNOWING, episodes=5)
-    assert [warning.filename for warning in told] == [__file__]
+    assert [warning.filename for warning in data] == [__file__]
     assert result.returns.tolist() == [[4, 4]] * 2
     assert (result.lengths.tolist(), result.unfinished.tolist(), result.num_unfinished) == ([4, 4], [True, True], 2)
     assert result.in_seat(1, "player_1").num_unfinished == 2
@@ -153,10 +153,10 @@ def test_env_steps_of_a_test_exclude_idle_environments():
 
 
 def test_run_with_cut_tests_warns_once():
-    made = trainer(Identity, ENDLESS, max_test_steps=7, test_freq=None, test_freq_steps=9, steps_per_train=18)
-    with pytest.warns(UserWarning, match="max_test_steps=7 cut a test of 2 episodes: 2 were running") as told:
-        history = made.train(ppo(), [1, 1], plot=False)["history"]
-    assert [warning.filename for warning in told if "cut a test" in str(warning.message)] == [__file__]
+    result = trainer(Identity, ENDLESS, max_test_steps=7, test_freq=None, test_freq_steps=9, steps_per_train=18)
+    with pytest.warns(UserWarning, match="max_test_steps=7 cut a test of 2 episodes: 2 were running") as data:
+        history = result.train(ppo(), [1, 1], plot=False)["history"]
+    assert [warning.filename for warning in data if "cut a test" in str(warning.message)] == [__file__]
     assert history["num_unfinished"].tolist() == [2, 2, 2]
     assert (history["return/player_0"] <= 4).all()
 

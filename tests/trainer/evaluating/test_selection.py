@@ -49,8 +49,8 @@ def test_default_metric_of_a_line_up_uses_columns_of_learning_agents():
 
 
 def test_reward_metric_receives_all_columns_and_is_compared_across_masks():
-    made = selection(lambda rewards: rewards.sum())
-    first, second = (made.add(returns([1, 2, value]), learning) for value, learning in
+    result = selection(lambda rewards: rewards.sum())
+    first, second = (result.add(returns([1, 2, value]), learning) for value, learning in
                      ((3, mask(1, 0, 0)), (2, mask(0, 1, 1))))  # fmt: skip
     assert (first.metric, first.judged, second.judged) == (6, NAMES, NAMES)
     assert all(map(math.isnan, first.interval))
@@ -75,21 +75,21 @@ def test_last_test_is_the_best_while_the_metric_is_constant():
 
 def test_rounding_does_not_count_as_a_change_of_the_metric():
     """Sums of float32 rewards of 0.3, -0.1 and -0.2 are not quite 0, and not the same in every test."""
-    made = selection()
+    result = selection()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        selections = [made.add(returns([0.3 + shift, -0.1, -0.2]), mask(1, 1, 1)) for shift in (7e-9, 1e-8, 0, 9e-9)]
+        selections = [result.add(returns([0.3 + shift, -0.1, -0.2]), mask(1, 1, 1)) for shift in (7e-9, 1e-8, 0, 9e-9)]
     assert [selected.best for selected in selections] == [True] * 4
     assert len(caught) == 1
-    assert made.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
-    assert not made.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
+    assert result.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
+    assert not result.add(returns([0.3, -0.1, -0.1999]), mask(1, 1, 1)).best
 
 
 def test_other_learning_seats_restart_the_comparison():
-    made = selection()
-    assert bests(made, [5, 4], (1, 0, 0)) == [True, False]
-    assert bests(made, [1, 0, 1, 2], (0, 1, 0)) == [True, False, False, True]
-    assert bests(made, [1, 1, 0], (1, 0, 0)) == [True, True, False]
+    result = selection()
+    assert bests(result, [5, 4], (1, 0, 0)) == [True, False]
+    assert bests(result, [1, 0, 1, 2], (0, 1, 0)) == [True, False, False, True]
+    assert bests(result, [1, 1, 0], (1, 0, 0)) == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_selection_continues_from_its_state():
     other = selection()
     other.restore(one.state())
     assert other.metrics == [1, 1]
-    for made in (one, other):
-        assert bests(made, [0.5, 1, 2], (1, 1, 0)) == [False, False, True]
+    for result in (one, other):
+        assert bests(result, [0.5, 1, 2], (1, 1, 0)) == [False, False, True]
     assert one.state().info == other.state().info
     assert one.state().arrays["metrics"].tolist() == other.state().arrays["metrics"].tolist()
 
@@ -144,9 +144,9 @@ def test_metric_of_one_learner_in_a_zero_sum_game():
     bids: list[int] = [0, 4, 4, 0]
     saved: list[int] = []
     others = mt.FunctionAgent(lambda observation: bids[0])
-    made = trainer(Auction, TWO, test_freq=3, episodes_per_train=9, save_best_fn=saved.append,
+    result = trainer(Auction, TWO, test_freq=3, episodes_per_train=9, save_best_fn=saved.append,
                    stop_fn=lambda metric, episode: bids.append(bids.pop(0)))  # fmt: skip
-    history = made.train([others, Student(lambda row: 2)], [0, 1], plot=False)["history"]
+    history = result.train([others, Student(lambda row: 2)], [0, 1], plot=False)["history"]
     assert history["metric"].tolist() == history["return/bidder_1"].tolist()
     assert np.sign(history["metric"]).tolist() == [1, -1, -1, 1]
     assert history["judged"].tolist() == ["bidder_1"] * 4
@@ -162,13 +162,13 @@ def test_self_play_warns_and_best_is_the_last_test():
         def on_test_end(self, moment):
             events.append((moment.episodes, moment.data["best"]))
 
-    made = trainer(Auction, TWO, test_freq=6, episodes_per_train=12, save_best_fn=saved.append, callbacks=[Watch()])
+    output = trainer(Auction, TWO, test_freq=6, episodes_per_train=12, save_best_fn=saved.append, callbacks=[Watch()])
     with pytest.warns(
         UserWarning, match=r"returns of the players that learn \(bidder_0, bidder_1\) sum to zero"
-    ) as told:
-        result = made.train(agents, [1, 1], plot=False)
-    assert len([w for w in told if "sum to zero" in str(w.message)]) == 1
-    assert told[0].filename == __file__
+    ) as data:
+        result = output.train(agents, [1, 1], plot=False)
+    assert len([w for w in data if "sum to zero" in str(w.message)]) == 1
+    assert data[0].filename == __file__
     assert set(result["reward_metric_stats"]) == {0.0}
     assert saved == [episodes for episodes, _ in events] == result["history"]["episodes"].tolist()
     assert all(best for _, best in events)
@@ -182,8 +182,8 @@ def test_changed_masks_restart_the_comparison_and_appear_in_the_table():
     def change(moment):
         moment.trainer.learning_mask = [0, 1]
 
-    made = trainer(test_freq=3, episodes_per_train=9, callbacks=[At(2, change)])
-    history = made.train(ppo(), [1, 0], plot=False)["history"]
+    result = trainer(test_freq=3, episodes_per_train=9, callbacks=[At(2, change)])
+    history = result.train(ppo(), [1, 0], plot=False)["history"]
     assert history["judged"].tolist() == ["player_0", *["player_1"] * 3]
     assert history["metric"].tolist() == [history[f"return/{name}"][i] for i, name in enumerate(history["judged"])]
     assert history["best"].tolist()[:2] == [True, True]
@@ -195,8 +195,8 @@ def test_mask_set_before_a_test_applies_to_the_next_test():
     def change(moment):
         moment.trainer.learning_mask = [0, 1]
 
-    made = trainer(test_freq=3, episodes_per_train=6, callbacks=[At(3, change)])
-    history = made.train(ppo(), [1, 0], plot=False)["history"]
+    result = trainer(test_freq=3, episodes_per_train=6, callbacks=[At(3, change)])
+    history = result.train(ppo(), [1, 0], plot=False)["history"]
     assert history["judged"].tolist() == ["player_0", "player_0", "player_1"]
 
 
@@ -205,9 +205,9 @@ def test_resumed_run_compares_with_earlier_tests():
     metrics = [1.0, 1.0, 2.0, 1.5, 2.5]
 
     def train(steps, ahead, run_dir, **more):
-        made = trainer(test_freq=3, steps_per_train=steps, reward_metric=lambda rewards: next(ahead), run_dir=run_dir,
+        result = trainer(test_freq=3, steps_per_train=steps, reward_metric=lambda rewards: next(ahead), run_dir=run_dir,
                        callbacks=[mt.Checkpoint(every_steps=9)])  # fmt: skip
-        return made.train(ppo(), [1, 1], plot=False, **more)["history"]
+        return result.train(ppo(), [1, 1], plot=False, **more)["history"]
 
     whole = train(36, iter(metrics), "whole")
     train(18, iter(metrics), "half")

@@ -63,13 +63,13 @@ def test_updates_draw_observed_transitions_of_the_player_alone(monkeypatch, coll
 
 
 def test_agents_that_cannot_learn_from_observed_transitions_are_named():
-    made = {
+    result = {
         "dqn": dqn(), "sac": mt.make_agents("sac", Identity, env_args=SHORT, seed=0, network=SMALL),
         "ppo": ppo(), "rainbow": mt.make_agents("rainbow", Identity, env_args=SHORT, seed=0, network=SMALL),
         "gru": dqn(network=mt.GRU((4,))), "vdn": mt.make_agents("vdn", Identity, env_args=SHORT, seed=0, network=SMALL),
     }  # fmt: skip
     found = {}
-    for name, agents in made.items():
+    for name, agents in result.items():
         asking = Runner(player="", ask=("player_0",))
         trainer(steps_per_train=3, run_dir=False, test_freq=None, callbacks=[asking]).train(agents, [1, 1], plot=False)
         found[name] = asking.answers[0]

@@ -21,13 +21,13 @@ def served(env, agents):
     """Return the actor of agents, without weights, and a function that loads their present weights."""
     spec = probe(resolve(env))
     seats = [seated for seated in Seating(spec, agents, 0, stack=True).learners if can_act_elsewhere(seated)]
-    made = PolicyActor(spec.players, [ActingTask.of(seated) for seated in seats], 0)
+    result = PolicyActor(spec.players, [ActingTask.of(seated) for seated in seats], 0)
 
     async def load(updates):
         learners = [seated.learner for seated in seats]
-        await made.load([Acting.now(each) for each in learners if isinstance(each, AlgorithmLearner)], updates)
+        await result.load([Acting.now(each) for each in learners if isinstance(each, AlgorithmLearner)], updates)
 
-    return spec, made, load
+    return spec, result, load
 
 
 def observations(spec, player, rows):
@@ -43,19 +43,19 @@ async def acted(made, *arguments):
 
 def test_acts_equal_those_of_the_agents_with_weights_loaded_in_between():
     agents = dqn(env_args={})
-    spec, made, load = served(Identity, agents)
+    spec, result, load = served(Identity, agents)
     obs = observations(spec, 1, 40)
 
     async def play():
-        early = asyncio.create_task(acted(made, "player_1", obs, None, None, False))
+        early = asyncio.create_task(acted(result, "player_1", obs, None, None, False))
         await asyncio.sleep(0)
         assert not early.done()
         await load(3)
-        before = [await early, await acted(made, "player_1", obs[0], None, None, False)]
+        before = [await early, await acted(result, "player_1", obs[0], None, None, False)]
         agents[1].restore(dqn(env_args={}, seed=5)[1].state())
-        stale = await acted(made, "player_1", obs, None, None, False)
+        stale = await acted(result, "player_1", obs, None, None, False)
         await load(4)
-        return *before, stale, await acted(made, "player_1", obs, None, None, False)
+        return *before, stale, await acted(result, "player_1", obs, None, None, False)
 
     expected = agents[1].act(obs).copy()
     (first, carry, updates), (single, *_), (stale, *_), (new, _, later) = asyncio.run(play())
@@ -67,19 +67,19 @@ def test_acts_equal_those_of_the_agents_with_weights_loaded_in_between():
 def test_calls_that_come_together_are_one_act_with_masks_and_carries():
     """Of two callers one gives no legal actions, and one goes on with the carry of its last act."""
     agents = ppo(Relay, network=mt.GRU((8,)))
-    _, made, load = served(Relay, agents)
+    _, result, load = served(Relay, agents)
     obs = np.array([[0, 0, -1], [2, 0, 1], [3, 0, 0], [5, 0, 2]], np.float32)
     legal = np.array([[0, 1, 0], [1, 0, 0]], bool)
 
     async def play():
         await load(1)
-        _, carry, _ = await acted(made, "ann", obs[:2], None, None, False)
+        _, carry, _ = await acted(result, "ann", obs[:2], None, None, False)
         together = await asyncio.gather(
-            acted(made, "ann", obs[2:], legal, carry, False),
-            acted(made, "ann", obs, None, None, False),
-            acted(made, "ann", obs[0], [1, 0, 0], None, True),
+            acted(result, "ann", obs[2:], legal, carry, False),
+            acted(result, "ann", obs, None, None, False),
+            acted(result, "ann", obs[0], [1, 0, 0], None, True),
         )
-        return carry, together, await made.counts()
+        return carry, together, await result.counts()
 
     carry, together, counts = asyncio.run(play())
     assert counts == (4, 2)
@@ -95,7 +95,7 @@ def test_calls_that_come_together_are_one_act_with_masks_and_carries():
 
 def test_wrong_calls_are_errors_of_the_caller_alone():
     agents = [mt.RandomAgent(), dqn(env_args={})[1]]
-    _, made, load = served(Identity, agents)
+    _, result, load = served(Identity, agents)
 
     async def play():
         await load(0)
@@ -106,7 +106,7 @@ def test_wrong_calls_are_errors_of_the_caller_alone():
             ("player_1", 1, None, {"x": 1}, False),
             ("player_1", 1, None, None, False),
         ]
-        return await asyncio.gather(*(made.act(*call) for call in calls))
+        return await asyncio.gather(*(result.act(*call) for call in calls))
 
     *wrong, right = asyncio.run(play())
     assert right.result()[0] in range(3)

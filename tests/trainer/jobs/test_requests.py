@@ -35,8 +35,8 @@ class Asking(mt.Callback):
 
 def trained(*callbacks, **settings):
     settings = {"run_dir": False, "steps_per_train": 200, "test_freq": 30, "callbacks": callbacks, **settings}
-    made, agents = trainer(**settings), ppo()
-    return made.train(agents, [1, 1], plot=False), made, agents
+    result, agents = trainer(**settings), ppo()
+    return result.train(agents, [1, 1], plot=False), result, agents
 
 
 def test_a_test_is_played_with_the_present_weights_and_changes_nothing():
@@ -46,8 +46,8 @@ def test_a_test_is_played_with_the_present_weights_and_changes_nothing():
     (answer,) = asking.answers
     assert answer.result().returns.shape == (3, 2)
     late = Asking("test", 5)
-    _, made, agents = trained(late, steps_per_train=18, test_freq=None)  # one update, before the test
-    expected = made.test(agents, 5)
+    _, output, agents = trained(late, steps_per_train=18, test_freq=None)  # one update, before the test
+    expected = output.test(agents, 5)
     assert late.answers[0].result().returns.tolist() == expected.returns.tolist()
 
 

@@ -93,5 +93,5 @@ def test_what_tells_most_apart_comes_first_and_the_rest_is_left_out():
 def test_as_many_as_are_needed_to_tell_groups_apart():
     """16 groups of four settings with two values each: three of them would not do."""
     groups = [facts(**{name: i >> k & 1 for k, name in enumerate("abcd")}) for i in range(16)]
-    told = differences(groups)
-    assert told[5] == "a 1, b 0, c 1, d 0" and len(set(told)) == 16
+    data = differences(groups)
+    assert data[5] == "a 1, b 0, c 1, d 0" and len(set(data)) == 16

@@ -28,10 +28,10 @@ COLUMNS: dict[str, list[Any]] = {
 
 
 def filled(folder, held=100, times=1):
-    made = EpisodeRecords(folder, held)
+    result = EpisodeRecords(folder, held)
     for episode in range(times * len(VALUES)):
-        made.add(episode, VALUES[episode % len(VALUES)])
-    return made
+        result.add(episode, VALUES[episode % len(VALUES)])
+    return result
 
 
 def assert_columns(found, expected=COLUMNS):
@@ -42,16 +42,16 @@ def assert_columns(found, expected=COLUMNS):
 
 @pytest.mark.parametrize("held", [100, 3])
 def test_columns_of_blocks_of_episodes(tmp_path, held):
-    made = filled(tmp_path / "records", held, times=4)
-    assert bool(made) and (tmp_path / "records").exists() == (held == 3)
-    assert_columns(made.reader().take(20), {name: values * 4 for name, values in COLUMNS.items()})
-    reader = made.reader()
+    result = filled(tmp_path / "records", held, times=4)
+    assert bool(result) and (tmp_path / "records").exists() == (held == 3)
+    assert_columns(result.reader().take(20), {name: values * 4 for name, values in COLUMNS.items()})
+    reader = result.reader()
     parts = [reader.take(length) for length in (0, 7, 1, 12)]
     for name, values in COLUMNS.items():
         assert_columns({name: np.concatenate([part[name] for part in parts])}, {name: values * 4})
     assert reader.textual == {"record/winner"}
     again = EpisodeRecords(tmp_path / "records", held)
-    again.restore(made.state(), 20)
+    again.restore(result.state(), 20)
     again.add(20, {"winner": "bob"})
     assert again.reader().take(21)["record/winner"].tolist() == [*COLUMNS["record/winner"] * 4, "bob"]
 
@@ -78,11 +78,11 @@ def test_what_cannot_have_been_recorded_is_refused(tmp_path):
 
 def test_identifiers_are_no_categories(monkeypatch):
     monkeypatch.setattr("marltrain.trainer.reporting.episode_records.MOST_TEXTS", 2)
-    made = EpisodeRecords(None, 100)
+    result = EpisodeRecords(None, 100)
     for episode, text in enumerate("abab"):
-        made.add(episode, {"name": text})
+        result.add(episode, {"name": text})
     with pytest.raises(EnvError, match="'name' and others have had 2 different texts"):
-        made.add(4, {"name": "c"})
+        result.add(4, {"name": "c"})
 
 
 def test_numbers_and_texts_of_an_environment_are_in_the_table_of_episodes(tmp_path, monkeypatch):
@@ -107,12 +107,12 @@ def test_a_native_run_is_the_same_with_recording_also_when_it_is_resumed(how):
 
     def train(folder, record, steps=300, **more):
         callbacks = [mt.Checkpoint(every_steps=150)]
-        made = trainer(CARTPOLE, {}, record=record, steps_per_train=steps, run_dir=folder, callbacks=callbacks, **how)
-        return made, made.train(ppo(CARTPOLE, {}), [1], plot=False, **more)
+        result = trainer(CARTPOLE, {}, record=record, steps_per_train=steps, run_dir=folder, callbacks=callbacks, **how)
+        return result, result.train(ppo(CARTPOLE, {}), [1], plot=False, **more)
 
     _, plain = train("plain", [])
-    made, recorded = train("recorded", ["steps", "episode"])
-    assert made.run is not None and isinstance(made.run.collector, FusedCollector) == (not how)
+    result, recorded = train("recorded", ["steps", "episode"])
+    assert result.run is not None and isinstance(result.run.collector, FusedCollector) == (not how)
     train("resumed", ["steps", "episode"], 150)
     _, resumed = train("resumed", ["steps", "episode"], resume="resumed")
     episodes = recorded["episodes"]

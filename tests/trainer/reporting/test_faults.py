@@ -47,8 +47,8 @@ def test_env_steps_include_finished_dropped_and_running_episodes(fault, at):
     seen = Lengths()
     run = flaky(fault, at, callbacks=[seen], steps_per_train=300)
     result = run.train([mt.RandomAgent(), ppo(Flaky)[1]], [0, 1], plot=False)
-    told = result["faults"]
-    ours = told[told["role"] == "train"]
+    data = result["faults"]
+    ours = data[data["role"] == "train"]
     assert result["num_collected_steps"] == 300 and len(ours) > 3
     assert result["num_dropped_steps"] == at * len(ours)
     running = int(run.run.episodes.lengths.sum())
@@ -65,18 +65,18 @@ def test_env_steps_include_finished_dropped_and_running_episodes(fault, at):
 
 def test_fault_table_has_place_and_time(tmp_path):
     result = flaky(every=2, steps_per_train=120, run_dir=tmp_path / "run").train(ppo(Flaky), [1, 1], plot=False)
-    told = result["faults"]
-    assert list(told.columns) == list(COLUMNS) and len(told) == result["num_faults"] > 4
-    assert set(told["role"]) == {"train", "test"}
-    for row in told.itertuples():
+    data = result["faults"]
+    assert list(data.columns) == list(COLUMNS) and len(data) == result["num_faults"] > 4
+    assert set(data["role"]) == {"train", "test"}
+    for row in data.itertuples():
         assert row.seed == child_seed(0, "episode", row.role, row.env, row.episode) and row.seed % 2 == 0
         assert (row.kind, row.step) == ("exception", 3) and 0 <= row.seconds < 60
         kind = "test environment" if row.role == "test" else "environment"
         assert row.message.startswith(
             f"{kind} {row.env} (Flaky), episode {row.episode} (seed {row.seed}), step 3: Zero"
         )
-    assert told["env_steps"].is_monotonic_increasing and told["env_steps"].max() <= 120
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run" / "faults.parquet"), told)
+    assert data["env_steps"].is_monotonic_increasing and data["env_steps"].max() <= 120
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run" / "faults.parquet"), data)
 
 
 def test_run_without_faults_has_an_empty_table_and_no_file(tmp_path):
@@ -105,13 +105,13 @@ def test_decision_before_a_fault_is_not_learned_from():
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_runs_with_faults_are_reproducible_with_any_workers(algorithm):
-    made = []
+    output = []
     for place in ({}, {}, {"vector": "subproc", "num_workers": 2}):
         own: Any = {"epochs": 1, "minibatches": 2} if algorithm == "ppo" else {"learning_starts": 0, "n_step": 3}
         agents = mt.make_agents(algorithm, Flaky, seed=0, network=mt.MLP(hidden=(4,)), **own)
         result = flaky("nan", 4, test_freq=5, steps_per_train=200, **place).train(agents, [1, 1], plot=False)
-        made.append((result, agents))
-    (first, agents), *others = made
+        output.append((result, agents))
+    (first, agents), *others = output
     assert first["num_faults"] > 10
     for result, again in others:
         assert tables(result) == tables(first)
@@ -168,8 +168,8 @@ def test_too_many_faults_end_training_with_a_full_report_and_a_table(tmp_path):
                 callbacks=[Recorder(calls, ["on_train_end"])])  # fmt: skip
     with pytest.raises(EnvError, match="8 faults within 10,000 env steps; max_env_restarts=7 are survived") as raised:
         run.train(ppo(Flaky), [1, 1], plot=False)
-    told = pd.read_parquet(tmp_path / "run" / "faults.parquet")
-    assert len(told) == 8 and all(message in str(raised.value) for message in told["message"])
+    data = pd.read_parquet(tmp_path / "run" / "faults.parquet")
+    assert len(data) == 8 and all(message in str(raised.value) for message in data["message"])
     assert run.run.faults.frame["role"].tolist() == ["test"] * 8 and len(calls) == 1
 
 
@@ -317,8 +317,8 @@ class Foul(Identity):
 def test_any_error_text_is_recorded_without_ending_the_run(error, tmp_path):
     """The text is shortened and cleaned in the table, in checkpoints and in the final error."""
     args = {"error": error, "players": 2, "length": 3}
-    made = trainer(Foul, args, **SURVIVING, steps_per_train=24, callbacks=[mt.Checkpoint(every_steps=12)])
-    result = made.train(ppo(), [1, 1], plot=False)
+    output = trainer(Foul, args, **SURVIVING, steps_per_train=24, callbacks=[mt.Checkpoint(every_steps=12)])
+    result = output.train(ppo(), [1, 1], plot=False)
     assert result["num_faults"] > 1
     assert all(ERRORS[error][1] in message and len(message) < 2_500 for message in result["faults"]["message"])
     table = pd.read_parquet(f"{result['run_dir']}/faults.parquet")

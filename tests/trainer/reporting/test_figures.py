@@ -53,11 +53,11 @@ def test_long_names_lose_their_middle():
 
 def test_labels_of_different_names_differ():
     names = ["a" * 50 + middle + "b" * 50 for middle in "123"]
-    made = labels([*names, "short", "$"])
-    assert len(set(made)) == 5
-    assert all(len(each) <= LONGEST_LABEL for each in made)
-    assert made[3:] == ["short", r"\$"]
-    assert made[1].endswith(" (2)") and made[2].endswith(" (3)")
+    result = labels([*names, "short", "$"])
+    assert len(set(result)) == 5
+    assert all(len(each) <= LONGEST_LABEL for each in result)
+    assert result[3:] == ["short", r"\$"]
+    assert result[1].endswith(" (2)") and result[2].endswith(" (3)")
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
@@ -85,8 +85,8 @@ def test_a_png_without_a_file():
 
 
 def test_a_picture_that_cannot_be_drawn_is_told():
-    told = pytest.warns(UserWarning, match=r"x\.png: the picture cannot be drawn: ValueError: no\. No result is lost")
-    with told, not_worth_a_run("x.png"):
+    data = pytest.warns(UserWarning, match=r"x\.png: the picture cannot be drawn: ValueError: no\. No result is lost")
+    with data, not_worth_a_run("x.png"):
         raise ValueError("no")
     with pytest.raises(KeyboardInterrupt), not_worth_a_run("x.png"):
         raise KeyboardInterrupt

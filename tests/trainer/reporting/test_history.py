@@ -39,9 +39,9 @@ def test_add_rows_equals_adding_row_after_row(gone):
         at_once.add_rows(agents, metrics, values[4:])
         for row in values:
             one_by_one.add({a: {m: row[i, k] for i, m in enumerate(metrics)} for k, a in enumerate(agents)})
-        made = at_once.take()
-        assert made == one_by_one.take()
-        assert len(made) == 6
+        result = at_once.take()
+        assert result == one_by_one.take()
+        assert len(result) == 6
 
 
 def test_means_are_weighted_by_their_number_of_values():
@@ -179,8 +179,8 @@ def test_resumed_run_has_all_episodes(monkeypatch):
     monkeypatch.setattr("marltrain.trainer.reporting.history.HELD", 480)
 
     def run(folder, steps, **how):
-        made = trainer(steps_per_train=steps, run_dir=folder, callbacks=[mt.Checkpoint(every_steps=60)])
-        return made.train(ppo(), [1, 1], plot=False, **how)
+        result = trainer(steps_per_train=steps, run_dir=folder, callbacks=[mt.Checkpoint(every_steps=60)])
+        return result.train(ppo(), [1, 1], plot=False, **how)
 
     whole = run("whole", 200)
     run("halves", 130)

@@ -29,7 +29,7 @@ def test_a_label_that_fits_is_not_changed():
 
 
 def test_labels_without_room_for_the_difference_have_numbers():
-    made = labels([f"{'m' * 20}{i}{'m' * 20}" for i in range(12)], inches=1.5)
-    assert len(set(made)) == 12 and all(width_of(text) <= 1.5 for text in made)
-    assert made[1].endswith(" (2)") and made[11].endswith(" (12)")
+    result = labels([f"{'m' * 20}{i}{'m' * 20}" for i in range(12)], inches=1.5)
+    assert len(set(result)) == 12 and all(width_of(text) <= 1.5 for text in result)
+    assert result[1].endswith(" (2)") and result[11].endswith(" (12)")
     assert labels(["a", "a", "a (2)"]) == ["a", "a (2)", "a (2) (2)"]

@@ -76,10 +76,10 @@ def test_both_colors_of_coincident_lines_are_seen():
 def test_lines_are_compared_as_they_are_drawn():
     """On a logarithmic axis from 1 to 10^6, 1 and 2 are far apart; on a linear one, they are one line."""
     values = [[1, 1, 1e6], [2, 2, 1e6]]
-    for scale, told in (("linear", 1), ("log", 0)):
+    for scale, data in (("linear", 1), ("log", 0)):
         ax = lines(values, scale)
         add_legend(ax)
-        assert sum("same line" in text for text in named(ax)) == told
+        assert sum("same line" in text for text in named(ax)) == data
 
 
 def test_many_coincident_lines():

@@ -17,20 +17,20 @@ from tests.team_toys import TEAMS
 
 
 def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
-    made = History(["left", "right"], folder)
+    result = History(["left", "right"], folder)
     for i in range(tests):
         if losses and i:
-            made.add_update({"left": {"loss/total": 1.0 / i}})
-        made.add_test(
+            result.add_update({"left": {"loss/total": 1.0 / i}})
+        result.add_test(
             episodes=2 * i, env_steps=every * i, updates=i, gradient_steps=i, seconds=i / 2, metric=i + shift,
             interval=(i - 0.5, i + 0.5), returns=np.array([i, -i]), judged=["left", "right"], best=True,
             num_unfinished=0,
         )  # fmt: skip
     for i in range(episodes):
-        made.add_episodes(
+        result.add_episodes(
             envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0, returns=np.array([i, -i])[:, None]
         )
-    return made
+    return result
 
 
 def written(folder, *, config=None, **kind):
@@ -60,14 +60,14 @@ def drawn(path):
     [{}, {"tests": 1, "episodes": 1}, {"losses": False}, {"tests": 3, "episodes": 0}, {"tests": 40, "episodes": 3000}],
 )
 def test_plot_of_a_run(tmp_path, kind):
-    made = history(tmp_path, **kind)
-    draw_run(made.tests, made.episodes, tmp_path / "metrics.png", title="a run")
+    result = history(tmp_path, **kind)
+    draw_run(result.tests, result.episodes, tmp_path / "metrics.png", title="a run")
     assert drawn(tmp_path / "metrics.png")
 
 
 def test_plot_of_an_empty_run(tmp_path):
-    made = History(["left"], tmp_path)
-    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    result = History(["left"], tmp_path)
+    draw_run(result.tests, result.episodes, tmp_path / "metrics.png")
     assert not drawn(tmp_path / "metrics.png")
 
 
@@ -75,27 +75,27 @@ def test_plots_do_not_use_pyplot(tmp_path):
     """Pyplot keeps all figures that it creates; the plots are not among them."""
     import matplotlib.pyplot as plt
 
-    made = history(tmp_path)
-    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    result = history(tmp_path)
+    draw_run(result.tests, result.episodes, tmp_path / "metrics.png")
     assert plt.get_fignums() == []
 
 
 def test_infinite_intervals_are_not_drawn(tmp_path):
-    made = History(["left"], tmp_path)
+    result = History(["left"], tmp_path)
     for i in range(3):
-        made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
+        result.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=1.0,
                       interval=(-np.inf, np.inf), returns=np.zeros(1), judged=["left"],
                       best=not i, num_unfinished=0)  # fmt: skip
-    draw_run(made.tests, made.episodes, tmp_path / "metrics.png")
+    draw_run(result.tests, result.episodes, tmp_path / "metrics.png")
     shown = pixels(tmp_path / "metrics.png", INK)
-    draw_run(made.tests[:0], made.episodes, tmp_path / "metrics.png")
+    draw_run(result.tests[:0], result.episodes, tmp_path / "metrics.png")
     assert shown > pixels(tmp_path / "metrics.png", INK) + 500  # the curve, in addition to the text
 
 
 def test_unknown_image_format_is_an_error(tmp_path):
-    made = history(tmp_path / "run")
+    result = history(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"must end in one of .*png"):
-        draw_run(made.tests, made.episodes, tmp_path / "metrics.pmg")
+        draw_run(result.tests, result.episodes, tmp_path / "metrics.pmg")
     assert not list(tmp_path.iterdir())
 
 
@@ -181,20 +181,20 @@ def lines(draw, made):
 
 
 def players(tmp_path, names, learns, episodes=1):
-    made = History(names, tmp_path)
-    made.add_update({name: {"loss/total": 1.0} for name in learns})
-    made.add_test(episodes=1, env_steps=1, updates=1, gradient_steps=1, seconds=0.0, metric=0.0, interval=(0.0, 0.0),
+    result = History(names, tmp_path)
+    result.add_update({name: {"loss/total": 1.0} for name in learns})
+    result.add_test(episodes=1, env_steps=1, updates=1, gradient_steps=1, seconds=0.0, metric=0.0, interval=(0.0, 0.0),
                   returns=np.zeros(len(names)), judged=learns, best=True, num_unfinished=0)  # fmt: skip
     for i in range(episodes):
-        made.add_episodes(envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0,
+        result.add_episodes(envs=np.array([0]), env_steps=i, lengths=np.array([1]), seconds=0.0,
                           returns=np.zeros((len(names), 1)))  # fmt: skip
-    return made
+    return result
 
 
 def test_player_has_the_same_color_in_all_panels(tmp_path):
     """Only the second and third learn: their losses have the colors of their returns."""
-    made = players(tmp_path, ["a", "b", "c+d", "d"], ["b", "c+d", "d"])
-    returns, losses = lines(returns_of, made), lines(losses_of, made)
+    result = players(tmp_path, ["a", "b", "c+d", "d"], ["b", "c+d", "d"])
+    returns, losses = lines(returns_of, result), lines(losses_of, result)
     assert list(losses) == ["b", "c+d", "d"]
     assert all(losses[name] == returns[name] for name in losses)
     assert len({look[0] for look in returns.values()}) == 4
@@ -209,9 +209,9 @@ def test_line_styles_distinguish_players_beyond_the_colors(tmp_path):
 
 @pytest.mark.parametrize(("episodes", "marker"), [(1, "o"), (30, "o"), (3000, "None")])
 def test_single_points_have_markers(tmp_path, episodes, marker):
-    made = players(tmp_path, ["a"], ["a"], episodes)
-    assert lines(returns_of, made)["a"][2] == marker
-    assert lines(losses_of, made)["a"][2] == "o"
+    result = players(tmp_path, ["a"], ["a"], episodes)
+    assert lines(returns_of, result)["a"][2] == marker
+    assert lines(losses_of, result)["a"][2] == "o"
 
 
 def named(ax):
@@ -221,9 +221,9 @@ def named(ax):
 
 
 def test_legend_names_the_curves(tmp_path):
-    made = players(tmp_path, ["a", "b"], ["a", "b"])
-    made.add_update({"b": {"loss/total": 2.0}})
-    tests = made.tests.assign(**{"a/loss/total": np.nan})
+    result = players(tmp_path, ["a", "b"], ["a", "b"])
+    result.add_update({"b": {"loss/total": 2.0}})
+    tests = result.tests.assign(**{"a/loss/total": np.nan})
     ax = new_figure(4, 3).subplots()
     _losses(ax, tests)
     add_legend(ax)
@@ -241,8 +241,8 @@ def drawn_lines(monkeypatch, *runs, **options):
 
     def keep(figure, path):
         (ax,) = figure.axes
-        told = {str(line.get_label()): line.get_ydata().tolist() for line in ax.lines}
-        seen.append((told, ax.get_title(loc="left"), ax.get_ylabel()))
+        data = {str(line.get_label()): line.get_ydata().tolist() for line in ax.lines}
+        seen.append((data, ax.get_title(loc="left"), ax.get_ylabel()))
 
     monkeypatch.setattr(plots, "write_figure", keep)
     plot_runs(runs, **options)
@@ -311,14 +311,14 @@ def test_another_column_is_drawn(tmp_path, monkeypatch):
 def zero_sum(folder, scale=1.0, config=None):
     """Write a run of five players in two teams, whose returns in test i sum to zero; the metric is their mean, 0."""
     players = [name for team in TEAMS.values() for name in team]
-    made = History(players, folder)
+    result = History(players, folder)
     for i in range(4):
         red, blue = scale * i * np.array([2.0, 4.0]), -scale * i * np.array([1.0, 2.0, 3.0])
-        made.add_test(
+        result.add_test(
             episodes=i, env_steps=10 * i, updates=i, gradient_steps=i, seconds=i, metric=0.0, interval=(0.0, 0.0),
             returns=np.concatenate([red, blue]), judged=players, best=True, num_unfinished=0,
         )  # fmt: skip
-    made.write(now=True)
+    result.write(now=True)
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config))
     return folder
@@ -353,20 +353,20 @@ def panels(monkeypatch, made, **told):
 
 
 def test_returns_of_each_side_in_tests_are_drawn(tmp_path, monkeypatch):
-    made = History([name for team in TEAMS.values() for name in team], None)
+    result = History([name for team in TEAMS.values() for name in team], None)
     for i in range(3):
-        made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=0.0,
+        result.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=0.0,
                       interval=(0.0, 0.0), returns=i * np.array([2.0, 4.0, -1.0, -2.0, -3.0]), judged=["red_0"],
                       best=True, num_unfinished=0)  # fmt: skip
-    lines = panels(monkeypatch, made, sides=TEAMS)["return in tests"]
+    lines = panels(monkeypatch, result, sides=TEAMS)["return in tests"]
     assert lines == {"red (mean of 2 players)": [0, 3, 6], "blue (mean of 3 players)": [0, -2, -4]}
-    assert panels(monkeypatch, made)["return in tests"]["red_1"] == [0, 4, 8]
+    assert panels(monkeypatch, result)["return in tests"]["red_1"] == [0, 4, 8]
 
 
 def test_returns_that_are_the_metric_are_not_drawn_again(tmp_path, monkeypatch):
-    made = History(["a", "b"], None)
+    result = History(["a", "b"], None)
     for i in range(3):
-        made.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=float(i),
+        result.add_test(episodes=i, env_steps=i, updates=0, gradient_steps=0, seconds=0.0, metric=float(i),
                       interval=(0.0, 0.0), returns=np.array([i, i]), judged=["a", "b"], best=True,
                       num_unfinished=0)  # fmt: skip
-    assert list(panels(monkeypatch, made)) == ["metric in tests"]
+    assert list(panels(monkeypatch, result)) == ["metric in tests"]

@@ -18,10 +18,10 @@ def terminal(monkeypatch):
 
 
 def test_make_agents_shows_a_bar_if_it_takes_long(monkeypatch, capsys, terminal):
-    made = mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)
+    result = mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(preparation, "PATIENCE", -1.0)
-    assert len(mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)) == len(made)
+    assert len(mt.make_agents("random", Identity, env_args={"players": 3}, seed=0)) == len(result)
     shown = capsys.readouterr().err
     assert "making agents" in shown
     assert "0/3" in shown

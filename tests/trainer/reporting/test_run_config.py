@@ -34,17 +34,17 @@ def test_config_json_records_versions_and_hardware():
 
 def test_memory_bytes_include_the_trees_of_priorities():
     """Two agents with a tree for each player that they read, here of all players."""
-    made = {}
+    result = {}
     for name, memory in (("uniform", None), ("prioritized", mt.Replay(prioritized=mt.Prioritized()))):
         agents = dqn(memory=memory, capacity=500)
         playing = trainer(steps_per_train=30, run_dir=name, shared_memory=True)
         playing.train(agents, [1, 1], plot=False)
-        made[name] = json.loads((Path(name) / "config.json").read_text())["memory_bytes"]
+        result[name] = json.loads((Path(name) / "config.json").read_text())["memory_bytes"]
     assert playing.run is not None
     (scheduler,) = playing.run.context.schedulers
     trees: Any = scheduler._reader
     assert len(trees.choice._players) == 4
-    assert made["prioritized"] - made["uniform"] == trees.choice.nbytes > 4 * 500 * 8
+    assert result["prioritized"] - result["uniform"] == trees.choice.nbytes > 4 * 500 * 8
 
 
 def test_what_a_file_cannot_hold_is_named_and_refused(tmp_path):
@@ -53,8 +53,8 @@ def test_what_a_file_cannot_hold_is_named_and_refused(tmp_path):
     def lowest(returns):
         return returns.min()
 
-    made = trainer(steps_per_train=3, batch_size=64, stop_fn=lambda metric, episode: False, reward_metric=lowest)
-    made.train(ppo(), [1, 1], plot=False)
+    result = trainer(steps_per_train=3, batch_size=64, stop_fn=lambda metric, episode: False, reward_metric=lowest)
+    result.train(ppo(), [1, 1], plot=False)
     config = json.loads(Path("run/config.json").read_text())
     assert config["reward_metric"] == described_function(lowest) and len(config["reward_metric"]["code"]) == 64
     assert config["code"] == ["stop_fn", "reward_metric"] and [seat["agent_index"] for seat in config["seats"]] == [

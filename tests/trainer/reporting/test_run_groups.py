@@ -45,8 +45,8 @@ def test_runs_without_tests_are_omitted_and_logged(tmp_path, caplog):
 
 def test_groups_are_named_by_their_differing_settings(tmp_path):
     """Runs that differ only in the seed are one group; settings common to all groups are not part of the name."""
-    told: list[Any] = [{"seed": 0}, {"seed": 1}, {"rate": 0.2}, {"env": "mpe2/simple_tag_v3"}]
-    runs = [run_of(tmp_path / str(i), **kind) for i, kind in enumerate(told)]
+    data: list[Any] = [{"seed": 0}, {"seed": 1}, {"rate": 0.2}, {"env": "mpe2/simple_tag_v3"}]
+    runs = [run_of(tmp_path / str(i), **kind) for i, kind in enumerate(data)]
     assert {kind.name: list(kind.runs) for kind in kinds(runs)} == {
         "ppo on mpe2/simple_v3 (lr 0.1)": runs[:2],
         "ppo on mpe2/simple_v3 (lr 0.2)": runs[2:3],

@@ -7,23 +7,23 @@ from marltrain.trainer.reporting.text_charts import plain, width_of
 
 def view(players=2, **more):
     """A view after a test at 0, a point of training at 2,048 and a test at 4,000, half of its budget."""
-    made = RunView("game - run", {"episodes": None, "env_steps": 8000, "updates": None}, **more)
+    result = RunView("game - run", {"episodes": None, "env_steps": 8000, "updates": None}, **more)
     names = [f"player_{i}" for i in range(players)]
-    made.count(0, 0, 0, 0.0)
-    made.add({"test/metric": -3.0} | {f"test/return/{name}": float(i) for i, name in enumerate(names)}, 0)
+    result.count(0, 0, 0, 0.0)
+    result.add({"test/metric": -3.0} | {f"test/return/{name}": float(i) for i, name in enumerate(names)}, 0)
     trained = {f"{name}/{what}": 1.5 for name in names for what in ("entropy", "loss/total", "loss/actor", "q_mean")}
     means = {f"train/return/{name}": 0.5 for name in names}
-    made.add({**trained, **means, "train/env_steps_per_second": 1234.0, "train/episodes": 20.0}, 2048)
-    made.add({"test/metric": -2.0}, 4000)
-    made.count(20, 4000, 0, 60.0)
-    return made
+    result.add({**trained, **means, "train/env_steps_per_second": 1234.0, "train/episodes": 20.0}, 2048)
+    result.add({"test/metric": -2.0}, 4000)
+    result.count(20, 4000, 0, 60.0)
+    return result
 
 
 @pytest.mark.parametrize("players", [1, 3, 40])
 @pytest.mark.parametrize("size", [(40, 12), (80, 23), (100, 30), (200, 49)])
 def test_every_size_is_filled_exactly(players, size):
-    for made in (view(players), RunView("empty", {})):
-        lines = made.lines(*size)
+    for result in (view(players), RunView("empty", {})):
+        lines = result.lines(*size)
         assert len(lines) == size[1]
         assert {width_of(line) for line in lines} == {size[0]}
 
@@ -47,20 +47,20 @@ def test_what_does_not_fit_is_counted():
 
 
 def test_time_left_is_told_from_one_percent_on():
-    made = RunView("game", {"env_steps": 8000})
+    result = RunView("game", {"env_steps": 8000})
     for env_steps in (0, 80):
-        made.count(0, env_steps, 0, env_steps / 8)
-        assert " < " not in plain(made.lines(80, 24))
-    made.count(0, 81, 0, 81 / 8)  # 8 steps a second
-    assert "0:10 < 16:30" in plain(made.lines(80, 24))  # 7,919 / 8 = 989.9 s
+        result.count(0, env_steps, 0, env_steps / 8)
+        assert " < " not in plain(result.lines(80, 24))
+    result.count(0, 81, 0, 81 / 8)  # 8 steps a second
+    assert "0:10 < 16:30" in plain(result.lines(80, 24))  # 7,919 / 8 = 989.9 s
 
 
 def test_the_time_left_of_a_resumed_run_is_that_of_its_own_speed():
     """4,000 of 8,000 steps were made in 10,000 s; resumed, it makes 400 in 40 s: 3,600 more take 360 s."""
-    made = RunView("game", {"env_steps": 8000})
-    made.count(0, 4000, 9, 10_000.0)
-    made.count(0, 4400, 9, 10_040.0)
-    assert "2:47:20 < 6:00" in plain(made.lines(80, 24))
+    result = RunView("game", {"env_steps": 8000})
+    result.count(0, 4000, 9, 10_000.0)
+    result.count(0, 4400, 9, 10_040.0)
+    assert "2:47:20 < 6:00" in plain(result.lines(80, 24))
 
 
 def test_the_state_in_one_line():
@@ -81,9 +81,9 @@ def test_long_curves_keep_their_ends(monkeypatch):
 
 
 def test_a_resumed_run_replaces_the_points_after_its_checkpoint():
-    made = view()
-    made.cut(2049)
-    assert made.metric.steps == [0] and made.loss.steps == [2048]
+    result = view()
+    result.cut(2049)
+    assert result.metric.steps == [0] and result.loss.steps == [2048]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (61, "1:01"), (3661, "1:01:01")])

@@ -11,10 +11,10 @@ KINDS = {"a": np.int64, "b": np.float64}
 
 
 def table(folder, rows=0, held=10):
-    made = LongTable(KINDS, folder / "rows", held)
+    result = LongTable(KINDS, folder / "rows", held)
     for i in range(rows):
-        made.add(i, i / 2)
-    return made
+        result.add(i, i / 2)
+    return result
 
 
 def check(made, rows):
@@ -61,11 +61,11 @@ def test_readings_of_another_width_are_refused():
 
 @pytest.mark.parametrize(("rows", "files"), [(0, 0), (9, 0), (10, 1), (11, 1), (35, 3)])
 def test_full_parts_are_written_to_disk(tmp_path, rows, files):
-    made = table(tmp_path, rows)
-    check(made, rows)
+    result = table(tmp_path, rows)
+    check(result, rows)
     assert len([*tmp_path.glob("rows/*.safetensors")]) == files
-    assert len(made.state().arrays["a"]) == rows % 10
-    assert sum(len(part["b"]) for part in made.parts()) == rows
+    assert len(result.state().arrays["a"]) == rows % 10
+    assert sum(len(part["b"]) for part in result.parts()) == rows
 
 
 def test_a_row_of_the_wrong_width_is_refused(tmp_path):
@@ -85,19 +85,19 @@ def test_table_continues_from_a_state(tmp_path, rows):
 
 
 def test_two_runs_resumed_from_one_state_keep_separate_files(tmp_path):
-    made = table(tmp_path, 15)
-    state = made.state()
+    result = table(tmp_path, 15)
+    state = result.state()
     for i in range(15, 25):
-        made.add(i, -1.0)
-    later = made.state()
+        result.add(i, -1.0)
+    later = result.state()
     again = table(tmp_path)
     again.restore(state)
     for i in range(15, 25):
         again.add(i, i / 2)
     check(again, 25)
-    made = table(tmp_path)
-    made.restore(later)
-    assert made.arrays()["b"][15:].tolist() == [-1.0] * 10
+    result = table(tmp_path)
+    result.restore(later)
+    assert result.arrays()["b"][15:].tolist() == [-1.0] * 10
 
 
 def test_missing_changed_or_unrelated_file_is_named(tmp_path):
@@ -143,38 +143,38 @@ def test_parts_of_another_table_are_refused(tmp_path):
 
 
 def test_full_disk_raises_save_error(tmp_path, monkeypatch):
-    made = table(tmp_path, 9)
+    result = table(tmp_path, 9)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(SaveError, match=r"rows.*\.safetensors: cannot be written: No space left on device"):
-        made.add(9, 4.5)
-    check(made, 10)
+        result.add(9, 4.5)
+    check(result, 10)
     assert not [*tmp_path.glob("rows/*")]
 
 
 @pytest.mark.parametrize("sizes", [[3, 4, 2], [9, 1, 10, 25], [0, 30]])
 def test_many_rows_can_be_added_at_once(sizes, tmp_path):
     """Less than one file, exactly one file, and more than two files; a single number is repeated for all rows."""
-    made, first = LongTable({**KINDS, "c": np.int32}, tmp_path / "rows", 10), 0
+    result, first = LongTable({**KINDS, "c": np.int32}, tmp_path / "rows", 10), 0
     for rows in sizes:
         numbers = np.arange(first, first + rows)
-        made.extend(rows, numbers, numbers / 2, rows)
+        result.extend(rows, numbers, numbers / 2, rows)
         first += rows
-    arrays = made.arrays()
+    arrays = result.arrays()
     np.testing.assert_array_equal(arrays["a"], np.arange(first))
     np.testing.assert_array_equal(arrays["b"], np.arange(first) / 2)
     np.testing.assert_array_equal(arrays["c"], np.repeat(sizes, sizes))
-    assert len(made) == first
+    assert len(result) == first
 
 
 def test_without_a_folder_all_rows_are_held_in_memory(tmp_path):
-    made = LongTable(KINDS, None, 3)
+    result = LongTable(KINDS, None, 3)
     for i in range(5):
-        made.add(i, i / 2)
-    made.extend(4, np.arange(5, 9), 0.5)
-    assert len(made) == 9
-    assert made.arrays()["a"].tolist() == list(range(9))
+        result.add(i, i / 2)
+    result.extend(4, np.arange(5, 9), 0.5)
+    assert len(result) == 9
+    assert result.arrays()["a"].tolist() == list(range(9))
     assert not list(tmp_path.iterdir())

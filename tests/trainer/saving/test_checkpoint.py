@@ -108,11 +108,11 @@ def test_checkpoint_manifest(half):
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoint.json", "memory.safetensors", "run.safetensors", "state.json",
     ]  # fmt: skip
-    told = json.loads((folder / "checkpoint.json").read_text())
-    assert (told["format"], told["schema"], told["env_steps"], told["seed"]) == ("marltrain-checkpoint", 1, 60, 0)
-    assert told["threads"] == {"torch": 1}
-    assert {"marltrain", "numpy", "torch"} <= told["versions"].keys()
-    assert set(told["files"]) == {"memory.safetensors", "run.safetensors", "state.json"}
+    data = json.loads((folder / "checkpoint.json").read_text())
+    assert (data["format"], data["schema"], data["env_steps"], data["seed"]) == ("marltrain-checkpoint", 1, 60, 0)
+    assert data["threads"] == {"torch": 1}
+    assert {"marltrain", "numpy", "torch"} <= data["versions"].keys()
+    assert set(data["files"]) == {"memory.safetensors", "run.safetensors", "state.json"}
 
 
 def test_resume_without_memory_warns_that_it_is_not_exact():

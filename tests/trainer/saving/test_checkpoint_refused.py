@@ -85,8 +85,8 @@ def test_run_killed_before_its_first_file_is_restarted(tmp_path):
 
 def signed(folder: Path, **changes) -> None:
     """Change a manifest and correct its checksum."""
-    told = {**json.loads((folder / "checkpoint.json").read_text()), **changes}
-    (folder / "checkpoint.json").write_text(json.dumps(files.with_checksum(told)))
+    data = {**json.loads((folder / "checkpoint.json").read_text()), **changes}
+    (folder / "checkpoint.json").write_text(json.dumps(files.with_checksum(data)))
 
 
 @pytest.mark.parametrize(

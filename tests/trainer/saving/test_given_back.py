@@ -138,8 +138,8 @@ def test_anything_else_in_it_keeps_the_folder(write, name):
 
 @pytest.mark.parametrize("logger", [mt.CSVLogger, mt.JSONLinesLogger])
 def test_logs_of_callbacks_stay(logger):
-    made = logger()
-    failing({"callbacks": [made]})
+    result = logger()
+    failing({"callbacks": [result]})
     assert {"config.json", "last"} < set(content())
     assert any(name.startswith("log") or name.endswith((".csv", ".jsonl")) for name in content())
 

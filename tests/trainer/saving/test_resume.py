@@ -197,12 +197,12 @@ def test_environment_that_cannot_be_restored_starts_a_new_episode(monkeypatch, m
     )
     monkeypatch.setattr(Moody, "mood", 1)
     run = trainer(Moody, args, steps_per_train=60, run_dir=None)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as data:
         warnings.simplefilter("always")
         result = run.train(make(Moody, args), [1, 1], plot=False, resume="run")
-    assert [str(one.message).split(" (")[0] for one in told] == ["environment 0", "environment 1", "environment 2"]
-    assert "episode 4 (seed" in str(told[0].message)
-    assert "step 1: played again, player 'player_0' is shown another observation. " in str(told[0].message)
+    assert [str(one.message).split(" (")[0] for one in data] == ["environment 0", "environment 1", "environment 2"]
+    assert "episode 4 (seed" in str(data[0].message)
+    assert "step 1: played again, player 'player_0' is shown another observation. " in str(data[0].message)
     assert result["episodes"].length.tolist() == [3] * 18  # none has a step of two
     assert streams_of(run) is not None
     ring = streams_of(run).rings[0]
@@ -216,11 +216,11 @@ def test_resume_with_an_irreproducible_environment_warns():
     trainer(Forgetful, env, steps_per_train=30, callbacks=[Checkpoint(every_steps=1000)]).train(
         ppo(Forgetful, env), [1], plot=False
     )
-    with pytest.warns(UserWarning, match="Forgetful is marked as not reproducible: the run continues") as told:
+    with pytest.warns(UserWarning, match="Forgetful is marked as not reproducible: the run continues") as data:
         result = trainer(Forgetful, env, steps_per_train=60, run_dir=None).train(
             ppo(Forgetful, env), [1], plot=False, resume="run"
         )
-    assert len(told) == 1
+    assert len(data) == 1
     assert result["num_collected_steps"] == 60
     assert set(result["episodes"].length) == {3}
 

@@ -51,21 +51,21 @@ def run(path: Path) -> Path:
 
 @pytest.mark.parametrize("fresh", [True, False])
 def test_simultaneous_runs_get_different_folders(tmp_path, recwarn, fresh):
-    start, made = threading.Barrier(30), []
+    start, result = threading.Barrier(30), []
 
     def begin():
         start.wait()
         folder = new_folder(tmp_path / "runs" / "x", fresh=fresh)
         (folder.path / "config.json").write_text("{}")
-        made.append(folder)
+        result.append(folder)
 
     threads = [threading.Thread(target=begin) for _ in range(30)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({folder.path for folder in made}) == len(list((tmp_path / "runs").iterdir())) == 30
-    for folder in made:
+    assert len({folder.path for folder in result}) == len(list((tmp_path / "runs").iterdir())) == 30
+    for folder in result:
         folder.release()
         assert sorted(path.name for path in folder.path.iterdir()) == ["config.json"]
 
@@ -86,12 +86,12 @@ def test_no_run_overwrites_another_and_a_file_is_refused():
 def test_locked_folder_is_refused_until_the_process_ends(tmp_path):
     path = run(tmp_path / "run")
     with child(path) as process:
-        told = f"run is in use by process {process.pid} on {socket.gethostname()}, since 20"
-        with pytest.raises(InUseError, match=told):
+        text = f"run is in use by process {process.pid} on {socket.gethostname()}, since 20"
+        with pytest.raises(InUseError, match=text):
             existing_folder(path)
-        with pytest.raises(mt.ConfigError, match=told):
+        with pytest.raises(mt.ConfigError, match=text):
             trainer(run_dir=None, steps_per_train=30).train(ppo(), [1, 1], plot=False, resume=path)
-        with pytest.warns(UserWarning, match=f"{told}.*: the new run gets another folder"):
+        with pytest.warns(UserWarning, match=f"{text}.*: the new run gets another folder"):
             other = new_folder(path)
         assert other.path == tmp_path / "run-2"
     assert (path / LOCK).exists()
@@ -200,8 +200,8 @@ class Wandering(Identity):
 
 @pytest.mark.parametrize("run_dir", ["run", None])
 def test_environment_may_change_the_working_folder(tmp_path, run_dir):
-    made = trainer(Wandering, run_dir=run_dir, steps_per_train=30, test_freq=4)
-    result = made.train(ppo(), [1, 1])
+    output = trainer(Wandering, run_dir=run_dir, steps_per_train=30, test_freq=4)
+    result = output.train(ppo(), [1, 1])
     parent = tmp_path if run_dir else tmp_path / "runs"
     assert Path(result["run_dir"]).parent == parent
     for name in ("history.parquet", "episodes.parquet", "config.json", "metrics.png", "best", "last"):
@@ -222,11 +222,11 @@ def replaced(moment):
 @pytest.mark.parametrize("removed", [gone, replaced])
 @pytest.mark.parametrize("callbacks", [[], [mt.Checkpoint(every_steps=6)]])
 def test_removed_folder_is_an_error_at_the_next_write(removed, callbacks):
-    made = trainer(steps_per_train=90, test_freq=10, callbacks=[At(2, removed), *callbacks])
+    result = trainer(steps_per_train=90, test_freq=10, callbacks=[At(2, removed), *callbacks])
     with pytest.raises(mt.SaveError, match=r"/run: the run's folder was removed, moved or replaced while the run"):
-        made.train(ppo(), [1, 1])
-    assert made.run is not None
-    assert made.run.counters.env_steps <= (12 if callbacks else 36)
+        result.train(ppo(), [1, 1])
+    assert result.run is not None
+    assert result.run.counters.env_steps <= (12 if callbacks else 36)
     assert not Path("run").exists() or not any(Path("run").iterdir())
 
 
@@ -246,11 +246,11 @@ def test_result_is_kept_if_an_environment_cannot_be_closed():
 
 
 def test_run_dir_false_writes_nothing():
-    told, calls = [], []
+    data, calls = [], []
 
     class Watching(mt.Callback):
         def on_checkpoint(self, moment):
-            told.append(moment.data["path"])
+            data.append(moment.data["path"])
 
         def on_test_end(self, moment):
             with pytest.raises(
@@ -258,17 +258,17 @@ def test_run_dir_false_writes_nothing():
             ):
                 calls.append(moment.run_dir)
 
-    made = trainer(
+    output = trainer(
         steps_per_train=60, test_freq=6, run_dir=False, callbacks=[Watching()], save_best_fn=calls.append,
         save_last_fn=lambda: calls.append("last"),
     )  # fmt: skip
-    result = made.train(ppo(), [1, 1])
+    result = output.train(ppo(), [1, 1])
     assert result["run_dir"] is None
     assert (len(result["episodes"]), len(result["history"]) > 2) == (18, True)
-    assert not told
+    assert not data
     assert (calls[0], calls[-1]) == (0, "last")
     with pytest.raises(mt.ConfigError, match="run_dir=False"):
-        print(made.folder)
+        print(output.folder)
     with pytest.raises(mt.ConfigError, match="run_dir=False writes nothing, but resume needs a folder"):
-        made.train(ppo(), [1, 1], resume="run")
+        output.train(ppo(), [1, 1], resume="run")
     assert not list(Path.cwd().iterdir())

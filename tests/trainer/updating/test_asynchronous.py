@@ -98,8 +98,8 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path, stopped):
 
     def run(folder, steps, **more):
         agents, kept = ppo(), mt.Checkpoint(every_steps=45)
-        made = trainer(collect="overlap", steps_per_train=steps, run_dir=tmp_path / folder, callbacks=[kept])
-        return made.train(agents, [1, 1], plot=False, **more), weights(agents)
+        result = trainer(collect="overlap", steps_per_train=steps, run_dir=tmp_path / folder, callbacks=[kept])
+        return result.train(agents, [1, 1], plot=False, **more), weights(agents)
 
     whole, expected = run("whole", 120)
     run("parts", stopped)
@@ -193,9 +193,9 @@ def test_rows_are_counted_after_the_running_update(monkeypatch):
     def slow(self, *arguments):
         running.set()
         time.sleep(0.02)
-        made = update(self, *arguments)
+        result = update(self, *arguments)
         running.clear()
-        return made
+        return result
 
     def counted(self):
         met.append(running.is_set() and threading.current_thread() is threading.main_thread())

@@ -10,7 +10,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from tests.trainer.running import changed, dqn, ppo, trainer, weights
 
 
@@ -22,10 +22,10 @@ def seen(monkeypatch):
 
     def noting(self, batch, *, learn, batch_size):
         before = self.gradient_steps.copy()
-        made = update(self, batch, learn=learn, batch_size=batch_size)
+        result = update(self, batch, learn=learn, batch_size=batch_size)
         passes = int((self.gradient_steps - before).max())
         rows.append(batch.weight.shape[1] // passes)
-        return made
+        return result
 
     monkeypatch.setattr(AlgorithmLearner, "update", noting)
     return rows
@@ -60,7 +60,7 @@ def test_the_next_rollout_has_minibatches_of_the_new_size(seen, backend):
 
 
 def test_a_changed_size_is_saved_with_the_agent_and_in_checkpoints():
-    made = []
+    result = []
     for name, parts in (("whole", [72]), ("halves", [40, 72])):
         for i, steps in enumerate(parts):
             agents = dqn(update_per_step=0.1)
@@ -68,9 +68,9 @@ def test_a_changed_size_is_saved_with_the_agent_and_in_checkpoints():
             trainer(batch_size=5, steps_per_train=steps, callbacks=callbacks, run_dir=None if i else name).train(
                 agents, [1, 1], plot=False, resume=name if i else None
             )
-        made.append(agents)
-    assert changed(weights(made[0]), weights(made[1])) == [False, False]
-    mt.save("agents", made[1])
+        result.append(agents)
+    assert changed(weights(result[0]), weights(result[1])) == [False, False]
+    mt.save("agents", result[1])
     loaded: list[Any] = list(mt.load("agents"))
     assert [agent.hyper.batch_size for agent in loaded] == [8, 8]
     assert loaded[0].settings.batch_size is None
@@ -103,7 +103,7 @@ def test_wrong_sizes_are_refused(settings, value, message):
 
 def test_a_size_below_the_least_number_of_rows_is_refused():
     with pytest.raises(ConfigError, match=r"own: batch_size=1 is too small: .* takes 2 rows"):
-        Pace(least_rows=2).with_common({"batch_size": 1}, "own")
+        UpdateSchedule(least_rows=2).with_common({"batch_size": 1}, "own")
 
 
 def test_numpy_numbers_become_integers():

@@ -46,19 +46,19 @@ class KuhnPoker(Game):
 
     def sound(self, records: Array) -> Array:
         """Check that hands and deck are complete, `opener` bet first, and a decision is still to be made."""
-        made, opener, players = records["made"], records["opener"], len(self.players)
-        bets = (records["moves"] == BET) & (np.arange(records["moves"].shape[1]) < made[:, None])
+        result, opener, players = records["made"], records["opener"], len(self.players)
+        bets = (records["moves"] == BET) & (np.arange(records["moves"].shape[1]) < result[:, None])
         first = np.where(bets.any(-1), bets.argmax(-1), NOBODY)
-        going_on = made < players + np.maximum(opener, 0)
+        going_on = result < players + np.maximum(opener, 0)
         cards = complete(records["deck"], records["card"], 1.0)
-        return cards & (opener == first) & going_on & turn_of(records, made % players)
+        return cards & (opener == first) & going_on & turn_of(records, result % players)
 
     def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
         """Return the cards that viewers see, and the decisions in order."""
         names = [player.name for player in self.players]
         moves = state["moves"][: state["made"]].tolist()
-        made = [f"{names[i % len(names)]} {self.actions[move]}" for i, move in enumerate(moves)]
-        return f"cards: {dealt(names, state['card'].tolist(), viewers)}\ndecisions: {', '.join(made) or 'none'}"
+        result = [f"{names[i % len(names)]} {self.actions[move]}" for i, move in enumerate(moves)]
+        return f"cards: {dealt(names, state['card'].tolist(), viewers)}\ndecisions: {', '.join(result) or 'none'}"
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

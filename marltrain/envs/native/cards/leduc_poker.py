@@ -74,24 +74,24 @@ class LeducPoker(Game):
         have to.
         """
         rows, second, mover = np.arange(len(records)), records["round"], records["mover"]
-        folded, left, raises, made = (records[name] for name in ("folded", "left", "raises", "made"))
+        folded, left, raises, result = (records[name] for name in ("folded", "left", "raises", "made"))
         hands = np.column_stack([records["card"], records["open"]])
         cards = complete(records["deck"], hands, 2.0 / self.rules["suits"][0])
         cards &= (records["open"] == NONE) == (second == 0)
         staying = (left == (folded == 0).sum(-1)) & (left > 1) & (folded[rows, mover] == 0)
         due = left - (raises > 0) - records["calls"]
-        most = made[rows, second] + due + (MOST_RAISES - raises) * (left - 1)
-        room = (due > 0) & (most <= records["moves"].shape[2]) & ((second == 1) | (made[:, 1] == 0))
+        most = result[rows, second] + due + (MOST_RAISES - raises) * (left - 1)
+        room = (due > 0) & (most <= records["moves"].shape[2]) & ((second == 1) | (result[:, 1] == 0))
         return cards & staying & room & turn_of(records, mover)
 
     def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
         """Return the ranks of the cards that viewers see, the stakes, and the decisions of both rounds in order."""
         suits, names = int(self.rules["suits"][0]), [player.name for player in self.players]
-        paid, folded, made = (state[field].tolist() for field in ("paid", "folded", "made"))
+        paid, folded, decided = (state[field].tolist() for field in ("paid", "folded", "made"))
         public = "none" if state["open"] == NONE else int(state["open"]) // suits
         stakes = [f"{name} {stake}{' (folded)' * out}" for name, stake, out in zip(names, paid, folded, strict=True)]
         rounds = [
-            f"round {r + 1}: {', '.join(self.actions[move] for move in state['moves'][r, : made[r]]) or 'no decision'}"
+            f"round {r + 1}: {', '.join(self.actions[i] for i in state['moves'][r, : decided[r]]) or 'no decision'}"
             for r in range(2)
         ]
         cards = dealt(names, [card // suits for card in state["card"].tolist()], viewers)

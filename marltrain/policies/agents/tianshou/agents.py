@@ -26,7 +26,7 @@ from marltrain.policies.agents.tianshou.acting import masking, raw_actions, to_r
 from marltrain.policies.agents.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
 from marltrain.policies.backends.torch.state import checked, packed, unpacked
 from marltrain.policies.batch import Acted, AgentState, Column, Needs
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.memory.config import Replay, Rollouts
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
@@ -37,7 +37,7 @@ NAMES = {"loss": "loss/total", "vf_loss": "loss/critic", "ent_loss": "entropy"}
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicySettings:
-    """Update schedule of an off-policy algorithm; the names are those of `Pace`."""
+    """Update schedule of an off-policy algorithm; the names are those of `UpdateSchedule`."""
 
     update_per_step: float = setting(1.0, doc="gradient steps per env step; fractions are carried over", above=0)
     batch_size: int | None = setting(None, doc="rows of a batch", low=1)
@@ -117,8 +117,8 @@ class _TianshouAgent(ExternalAgent):
     def state(self) -> AgentState:
         """Return weights, optimizer states, counters, settings and random streams, without the algorithm object.
 
-        To load the agent, supply the algorithm under its class name:
-        `marltrain.load(path, supply={"DQN": make_algorithm})`.
+        To load the agent, give the algorithm under its class name:
+        `marltrain.load(path, custom_objects={"DQN": make_algorithm})`.
         """
         arrays: dict[str, Array] = {}
         info = {
@@ -130,15 +130,15 @@ class _TianshouAgent(ExternalAgent):
         return AgentState(info, arrays)
 
     @classmethod
-    def from_state(cls, state: AgentState, supply: Mapping[str, Any], backend: str | None) -> Any:
+    def from_state(cls, state: AgentState, custom_objects: Mapping[str, Any], backend: str | None) -> Any:
         """Build the agent from its state with a copy of the supplied algorithm, or with a supplied constructor."""
         info, name = state.info, state.info["algorithm"]
-        if name not in supply:
+        if name not in custom_objects:
             raise SaveError(
-                f"the saved agent is made of tianshou's {name}: give it with supply={{{name!r}: the algorithm or a "
-                "function that makes it}"
+                f"the saved agent is made of tianshou's {name}: give it with custom_objects={{{name!r}: the algorithm "
+                "or a function that makes it}"
             )
-        given = supply[name]
+        given = custom_objects[name]
         algorithm: Any = copy.deepcopy(given) if isinstance(given, Algorithm) else given()
         memory, make = cls.memory_type.described(info["memory"]), cast(Any, cls)
         agent = make(algorithm, memory=memory, seed=int(info["learner"]["seed"]), **info["settings"])
@@ -212,7 +212,7 @@ class OffPolicyAgent(_TianshouAgent):
             "update_freq": update_freq,
         }  # fmt: skip
         self.settings = build(OffPolicySettings, given, "OffPolicyAgent")
-        self.pace = Pace(**given)
+        self.update_schedule = UpdateSchedule(**given)
 
     def needs(self) -> Needs:
         """Return `Needs` for off-policy learning with the memory's capacity."""
@@ -276,7 +276,9 @@ class OnPolicyAgent(_TianshouAgent):
         given = {"repeat_per_collect": repeat_per_collect, "batch_size": batch_size, "update_freq": update_freq}
         self.settings = build(OnPolicySettings, given, "OnPolicyAgent")
         normalizes = getattr(algorithm, "advantage_normalization", False)  # the deviation of a single row is NaN
-        self.pace = Pace(batch_size=batch_size, update_freq=update_freq, least_rows=2 if normalizes else 1)
+        self.update_schedule = UpdateSchedule(
+            batch_size=batch_size, update_freq=update_freq, least_rows=2 if normalizes else 1
+        )
 
     def needs(self) -> Needs:
         """Return `Needs` for on-policy learning; Box actions need raw actions, because `to_units` scales and clips."""

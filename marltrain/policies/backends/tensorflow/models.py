@@ -133,10 +133,10 @@ class OwnModel(own.OwnModel):
         batches = [self.batch_type(**map_tree(self.tensors, part)) for part in parts]
         kept = [(variable, variable.numpy()) for variable in self.model.non_trainable_variables]
         with seeded(np.random.default_rng(0)):
-            made = [[float(_loss(self.model, phase, batch)[0]) for batch in batches] for phase in self.phases]
+            result = [[float(_loss(self.model, phase, batch)[0]) for batch in batches] for phase in self.phases]
         for variable, value in kept:
             variable.assign(value)
-        return made
+        return result
 
     def _steps(self, columns: Mapping[str, Any], share: float) -> Sequence[tuple[float, float, float, float]]:
         if self.sums is None:

@@ -53,9 +53,9 @@ def suits(x: Tensor, weight: Tensor) -> bool:
 
 def _replace(graph: Graph, node: Node) -> None:
     def called(target: Any, *given: Any) -> Node:
-        made = graph.call_function(target, given)
-        made.meta["val"] = target(*(arg.meta["val"] if isinstance(arg, Node) else arg for arg in given))
-        return made
+        result = graph.call_function(target, given)
+        result.meta["val"] = target(*(arg.meta["val"] if isinstance(arg, Node) else arg for arg in given))
+        return result
 
     with graph.inserting_before(node):
         products = []

@@ -46,10 +46,10 @@ def _address_of(device: str) -> str | None:
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         try:
-            told = fcntl.ioctl(one.fileno(), _SIOCGIFADDR, struct.pack("256s", device.encode()[:15]))
+            data = fcntl.ioctl(one.fileno(), _SIOCGIFADDR, struct.pack("256s", device.encode()[:15]))
         except OSError:  # the device has no address
             return None
-    return socket.inet_ntoa(told[20:24])
+    return socket.inet_ntoa(data[20:24])
 
 
 class ReplicaBackend(Backend):

@@ -153,10 +153,10 @@ class SharedGradientStep:
         team, batch = self.team, TensorBatch(**columns)
         with team.backend.no_gradient():
             self.algorithm.over_rows(team.backend.ops, batch)
-        arrays, told = map_tree(team.backend.numpy, batch.columns), team.backend.numpy(numbers)
+        arrays, data = map_tree(team.backend.numpy, batch.columns), team.backend.numpy(numbers)
         parts, seed = team.strategy.learning(), drawn_seed() if self._custom else None
         team.moved = True
-        answers = team.ask([("make", self.number, part_of(arrays, i, parts), told, due, seed) for i in range(parts)])
+        answers = team.ask([("make", self.number, part_of(arrays, i, parts), data, due, seed) for i in range(parts)])
         self.metrics, values = answers[0]
         return team.backend.tensor(values)
 

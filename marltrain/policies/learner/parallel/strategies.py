@@ -208,14 +208,14 @@ def chosen(given: Any, backend: str) -> Strategy | None:
     """
     if given is None:
         return None
-    made = _known(given)
-    if made.backend != backend:
+    result = _known(given)
+    if result.backend != backend:
         instead = [name for name, known in STRATEGIES.items() if known.backend == backend]
         raise ConfigError(
-            f"strategy {made} is for backend {made.backend!r}, the agent is made with backend={backend!r}. "
-            f"Use {' or '.join(instead)} here, or backend={made.backend!r}"
+            f"strategy {result} is for backend {result.backend!r}, the agent is made with backend={backend!r}. "
+            f"Use {' or '.join(instead)} here, or backend={result.backend!r}"
         )
-    return made
+    return result
 
 
 def _known(given: Any) -> Strategy:

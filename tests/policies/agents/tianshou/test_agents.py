@@ -188,9 +188,9 @@ def test_a_prioritized_memory():
 
     def watched(batch):
         weights.append(torch.as_tensor(batch.weight).numpy().copy())
-        made = update(batch)
+        result = update(batch)
         errors.append(np.abs(batch.weight.detach().numpy()))
-        return made
+        return result
 
     algorithm._update_with_batch = watched
     trainer(Identity, 200).train([agent, mt.RandomAgent()], [1, 0], plot=False)
@@ -291,7 +291,7 @@ def test_saves_and_loads(name, supplied, tmp_path):
     trainer(TICTACTOE, 200).train([agent, mt.RandomAgent()], [1, 0], plot=False)
     mt.save(tmp_path / "agents", [agent, agent])
     key = type(agent.algorithm).__name__
-    loaded, copied = cast(Any, mt.load(tmp_path / "agents", supply={key: lambda: supplied(18, 9, seed=9)}))
+    loaded, copied = cast(Any, mt.load(tmp_path / "agents", custom_objects={key: lambda: supplied(18, 9, seed=9)}))
     assert loaded is copied
     one, two = weights(agent), weights(loaded)
     assert one.keys() == two.keys()
@@ -301,12 +301,12 @@ def test_saves_and_loads(name, supplied, tmp_path):
     one, two = agent.state().info, loaded.state().info
     assert one["rest"] == two["rest"]
     assert one["learner"] == two["learner"]
-    copied, _ = cast(Any, mt.load(tmp_path / "agents", supply={key: agent.algorithm}))
+    copied, _ = cast(Any, mt.load(tmp_path / "agents", custom_objects={key: agent.algorithm}))
     assert copied.algorithm is not agent.algorithm
-    with pytest.raises(mt.SaveError, match=f"made of tianshou's {key}: give it with supply="):
+    with pytest.raises(mt.SaveError, match=f"made of tianshou's {key}: give it with custom_objects="):
         mt.load(tmp_path / "agents")
     with pytest.raises(mt.SaveError, match="does not fit the one supplied"):
-        mt.load(tmp_path / "agents", supply={key: lambda: supplied(17, 9)})
+        mt.load(tmp_path / "agents", custom_objects={key: lambda: supplied(17, 9)})
 
 
 def test_saves_the_automatic_alpha(tmp_path):
@@ -315,7 +315,7 @@ def test_saves_the_automatic_alpha(tmp_path):
     trainer("gymnasium/Pendulum-v1", 40, episodes_per_test=1, num_test_envs=1).train([agent], [1], plot=False)
     agent.save(tmp_path / "agent")
     loaded: Any
-    (loaded,) = mt.load(tmp_path / "agent", supply={"SAC": lambda: sac(3, space, 7)})
+    (loaded,) = mt.load(tmp_path / "agent", custom_objects={"SAC": lambda: sac(3, space, 7)})
     moments = [a.algorithm.alpha._optim.state_dict()["state"][0]["exp_avg"] for a in (agent, loaded)]
     assert moments[0] == moments[1] != 0
 

@@ -16,11 +16,11 @@ pytestmark = [  # torch's compiler warns of torch's own
 
 def test_a_graph_for_each_shape_and_for_each_one_who_asks():
     """Without torch's own checks a graph of other shapes, or of another learner, must never be taken."""
-    made = []
+    result = []
 
     def maker(factor):
         def function(tree, due):
-            made.append(factor)
+            result.append(factor)
             return (tree["x"] * factor).sum() + (0.0 if due is None else due.sum())
 
         return function
@@ -32,7 +32,7 @@ def test_a_graph_for_each_shape_and_for_each_one_who_asks():
         if rows == 4:
             assert five(x, None).item() == 10.0 * rows
     assert three({"x": torch.ones(2, 4), "none": None}, torch.ones(2)).item() == 26.0
-    assert sorted(made) == [3.0] * 3 + [5.0]
+    assert sorted(result) == [3.0] * 3 + [5.0]
 
 
 def test_what_it_reads_may_change_and_what_it_writes_is_seen():
@@ -67,6 +67,6 @@ def test_compiled_operations_are_those_of_plain_torch():
     leaves = [t.clone().requires_grad_() for t in (x, weight)]
     value = loss(*leaves)
     expected = torch.cat([value.reshape(1), *(g.reshape(-1) for g in torch.autograd.grad(value, leaves))])
-    made, bent = Graph(both)(x, weight, points).split([len(expected), len(points)])
-    torch.testing.assert_close(made, expected.detach(), rtol=1e-4, atol=2e-4)
+    result, bent = Graph(both)(x, weight, points).split([len(expected), len(points)])
+    torch.testing.assert_close(result, expected.detach(), rtol=1e-4, atol=2e-4)
     torch.testing.assert_close(bent, torch.tanh(points.double()).float(), rtol=0, atol=2e-7)

@@ -65,8 +65,8 @@ def test_a_compiled_layer_is_that_of_plain_torch(networks):
         return torch.cat([value.reshape(1), *(grad.reshape(-1) for grad in grads)])
 
     expected = step(x)
-    made, code = run_and_get_cpp_code(Graph(step), x)
-    torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+    result, code = run_and_get_cpp_code(Graph(step), x)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
     assert code.count("__linear_pointwise(") == 6 * networks, "not from C++"  # of outputs, weights and inputs
     assert "bmm_out(" not in code
 

@@ -33,9 +33,9 @@ class Summing:
     def summed(self, parts):
         self.shelf[self.index] = list(parts)
         self.barrier.wait(30)
-        made = [torch.stack(each).sum(0) for each in zip(*(self.shelf[i] for i in range(PARTS)), strict=True)]
+        result = [torch.stack(each).sum(0) for each in zip(*(self.shelf[i] for i in range(PARTS)), strict=True)]
         self.barrier.wait(30)
-        return made
+        return result
 
     def seeded(self, rng):
         return threading.Lock()  # any context: threads share the global generators
@@ -179,9 +179,9 @@ def test_functions_that_use_other_models_are_refused():
         return (model(batch.obs) - inner(batch.obs)).square().mean()
 
     inner = nn.Linear(5, 3)
-    told = r"CustomAgent: loss 'total' uses '{}' \(Linear\) beside the model .*make {} a part of the model"
+    text = r"CustomAgent: loss 'total' uses '{}' \(Linear\) beside the model .*make {} a part of the model"
     for loss, name in (from_closure, "inner"), (lambda model, batch: TARGET(batch.obs).mean(), "TARGET"):
-        with pytest.raises(mt.AgentError, match=told.format(name, name)):
+        with pytest.raises(mt.AgentError, match=text.format(name, name)):
             agent_of(with_torch.Twins(5, 3), loss, strategy=SPREAD)
     with pytest.raises(mt.AgentError, match="after_update uses 'inner'"):
         mt.CustomAgent(
@@ -206,16 +206,16 @@ def test_what_does_not_go_with_a_strategy_is_refused(settings: dict[str, Any], t
 
 def test_statistics_over_a_batch_are_refused_by_the_name_of_their_layer():
     model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    told = r"layer '1' \(BatchNorm1d\) keeps statistics over the rows .*LayerNorm.* or leave strategy= out"
-    with pytest.raises(mt.ConfigError, match=told):
+    text = r"layer '1' \(BatchNorm1d\) keeps statistics over the rows .*LayerNorm.* or leave strategy= out"
+    with pytest.raises(mt.ConfigError, match=text):
         mt.CustomAgent(model, mean_loss, torch.optim.Adam(model.parameters()), strategy=SPREAD)
 
 
 def test_a_model_that_cannot_be_sent_is_refused():
     model = with_torch.Twins(5, 3)
     vars(model)["guard"] = threading.Lock()
-    told = r"model Twins with its losses and optimizers cannot be sent to the processes of .*cannot pickle"
-    with pytest.raises(mt.ConfigError, match=told):
+    text = r"model Twins with its losses and optimizers cannot be sent to the processes of .*cannot pickle"
+    with pytest.raises(mt.ConfigError, match=text):
         agent_of(model, strategy=SPREAD)
 
 

@@ -44,8 +44,8 @@ if LONG:
                     np.testing.assert_array_equal(array, theirs.arrays[name], err_msg=name)
             for number, sign in (1, signal.SIGKILL), (0, signal.SIGSTOP):
                 os.kill(there.steps.team.pids[f"process {number}"], sign)
-                told = "ended: " if sign == signal.SIGKILL else "did not answer within .*; nor did process 1 of "
-                with pytest.raises(WorkerError, match=rf"process {number} of DataParallel\(.*, on node .* {told}"):
+                text = "ended: " if sign == signal.SIGKILL else "did not answer within .*; nor did process 1 of "
+                with pytest.raises(WorkerError, match=rf"process {number} of DataParallel\(.*, on node .* {text}"):
                     update(there)
                 update(there)  # starts new actors
         finally:
@@ -73,5 +73,5 @@ def test_wrong_settings_are_refused(settings, message):
 
 def test_a_strategy_shows_the_cluster_only_if_there_is_one():
     assert repr(DataParallel(processes=3)) == "DataParallel(processes=3)"
-    told = "DataParallel(processes=2, address='auto', resources={'num_gpus': 1})"
-    assert repr(DataParallel(address="auto", resources={"num_gpus": 1})) == told
+    text = "DataParallel(processes=2, address='auto', resources={'num_gpus': 1})"
+    assert repr(DataParallel(address="auto", resources={"num_gpus": 1})) == text

@@ -35,9 +35,9 @@ def test_members_are_named():
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_name_means_the_defaults(name):
-    made = chosen(name, STRATEGIES[name].backend)
-    assert made == STRATEGIES[name]()
-    assert repr(made).startswith(f"{name}({fields(made)[0].name}=")
+    result = chosen(name, STRATEGIES[name].backend)
+    assert result == STRATEGIES[name]()
+    assert repr(result).startswith(f"{name}({fields(result)[0].name}=")
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2", True, None])
@@ -77,15 +77,15 @@ def test_a_live_object_of_a_parameter_server_is_told_what_to_write():
 @pytest.mark.parametrize(("name", "shares"), [("MirroredStrategy", True), ("CollectiveAllReduceStrategy", False)])
 def test_a_live_strategy_is_taken(name, shares):
     live = type(name, (), {"__module__": "tensorflow.python.distribute.some_strategy"})()
-    made = chosen(live, "tensorflow")
-    assert made == LiveStrategy(live)
-    assert made.shares_variables is shares
+    result = chosen(live, "tensorflow")
+    assert result == LiveStrategy(live)
+    assert result.shares_variables is shares
 
 
 def test_models_of_ones_own_with_statistics_over_a_batch_and_compiling_go_with_no_strategy():
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 3))
-    told = r"dqn: network 'q': layer '0' \(BatchNorm1d\) keeps statistics over .*DataParallel\(processes=2\) splits"
-    with pytest.raises(ConfigError, match=told):
+    text = r"dqn: network 'q': layer '0' \(BatchNorm1d\) keeps statistics over .*DataParallel\(processes=2\) splits"
+    with pytest.raises(ConfigError, match=text):
         mt.DQN(VECTOR, ACTIONS, seed=0, network=model, strategy=DataParallel())
     with pytest.raises(ConfigError, match="jit_compile=True goes with no strategy"):
         mt.DQN(VECTOR, ACTIONS, seed=0, jit_compile=True, strategy=DataParallel())

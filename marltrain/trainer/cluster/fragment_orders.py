@@ -92,7 +92,7 @@ class Orders:
     The driver's generators, carries and counts are those after the fragments that were received last.
 
     pending: orders whose fragments are not received yet, the oldest first.
-    pace: seconds per batch step of the last fragments, in the slowest runner; 0 before the first ones.
+    seconds_per_step: seconds per batch step of the last fragments, in the slowest runner; 0 before the first ones.
     snapshot: the data that leads to the end of the fragments that were received last, or to the start; None: unknown.
     """
 
@@ -115,7 +115,7 @@ class Orders:
         learners = [seated.learner for seated in self.actors.learners]
         self.learners = [learner for learner in learners if isinstance(learner, AlgorithmLearner)]
         self.pending: deque[Order] = deque()
-        self.pace = 0.0
+        self.seconds_per_step = 0.0
         self.snapshot: Mapping[str, Array] | None = None
 
     @property
@@ -174,7 +174,7 @@ class Orders:
                 fragments = []
         self.pending.popleft()
         self.traffic.collect_with(len(fragments))
-        self.pace = max(part.seconds for part in fragments) / order.steps
+        self.seconds_per_step = max(part.seconds for part in fragments) / order.steps
         self.traffic.received += size_of(fragments)
         self.traffic.fragments += 1
         self._take_over(order.version, fragments)
@@ -242,7 +242,7 @@ class Orders:
         divided = self.envs.recover([loss], origin.snapshot, origin.step, limit)
         self.envs.put_back(now)
         if divided:
-            self.pace *= max(1.0, before / len(self.envs.columns))  # each has more environments
+            self.seconds_per_step *= max(1.0, before / len(self.envs.columns))  # each has more environments
             self._order_again(origin)
             return True
         for order in self.pending:
@@ -267,7 +267,7 @@ class Orders:
 
     def _limit(self, steps: int) -> float:
         """Return the seconds that a runner may take for a number of batch steps, collected or replayed."""
-        return self._timeout + SLOWER * self.pace * steps
+        return self._timeout + SLOWER * self.seconds_per_step * steps
 
     def _by_env(self, i: int, array: Array) -> Array:
         """Return rows [K, S * E, ...] of learner i as [K, S, E, ...]."""

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import marltrain as mt
-from marltrain.trainer.claims import at_work
+from marltrain.trainer.in_use import at_work
 from tests.trainer.running import At, change, dqn, ppo, trainer
 
 
@@ -27,45 +27,45 @@ def elsewhere(work):
 
 
 def test_object_in_use_is_refused_in_another_thread():
-    made, agents, others = trainer(steps_per_train=9), ppo(), dqn()
+    result, agents, others = trainer(steps_per_train=9), ppo(), dqn()
     said = []
 
     def meanwhile(moment):
-        said.append(elsewhere(lambda: made.train(others, [1, 1])))
+        said.append(elsewhere(lambda: result.train(others, [1, 1])))
         said.append(
             elsewhere(lambda: trainer(run_dir="other", steps_per_train=3).train([others[0], agents[1]], [1, 1]))
         )
         said.append(elsewhere(lambda: trainer(run_dir="other").test(agents)))
         said.append(elsewhere(lambda: trainer(run_dir="other", steps_per_train=3).train(others, [1, 1], plot=False)))
 
-    change(made, callbacks=(At(2, meanwhile),))
-    assert made.train(agents, [1, 1], plot=False)["num_collected_steps"] == 9
+    change(result, callbacks=(At(2, meanwhile),))
+    assert result.train(agents, [1, 1], plot=False)["num_collected_steps"] == 9
     assert [type(error) for error in said] == [mt.ConfigError, mt.AgentError, mt.AgentError, type(None)]
     assert "this trainer is training already, in another thread. Make or load another one" in str(said[0])
     assert "agent 1 of this call is training already, in another thread" in str(said[1])
-    assert elsewhere(lambda: made.train(agents, [1, 1], plot=False)) is None  # it is free again
+    assert elsewhere(lambda: result.train(agents, [1, 1], plot=False)) is None  # it is free again
 
 
 def test_hook_may_test_but_not_train_the_agents():
-    made, agents = trainer(steps_per_train=9), ppo()
+    result, agents = trainer(steps_per_train=9), ppo()
     lengths = []
 
     def inside(moment):
         lengths.append(len(trainer(run_dir="other").test(agents).lengths))
-        for one in (made, trainer(run_dir="other")):
+        for one in (result, trainer(run_dir="other")):
             with pytest.raises(mt.MarlTrainError, match="is training already, in this thread, by the call that this"):
                 one.train(agents, [1, 1])
 
-    change(made, callbacks=(At(2, inside),))
-    made.train(agents, [1, 1], plot=False)
+    change(result, callbacks=(At(2, inside),))
+    result.train(agents, [1, 1], plot=False)
     assert lengths == [2]
 
 
 def test_run_that_cannot_start_releases_all_objects():
-    made, agents = trainer(steps_per_train=3), ppo()
+    result, agents = trainer(steps_per_train=3), ppo()
     with pytest.raises(mt.MaskError):
-        made.train(agents, [0, 0])
-    assert elsewhere(lambda: made.train(agents, [1, 1], plot=False)) is None
+        result.train(agents, [0, 0])
+    assert elsewhere(lambda: result.train(agents, [1, 1], plot=False)) is None
 
 
 def test_forked_child_may_use_the_objects():

@@ -11,14 +11,14 @@ from marltrain.core.errors import ConfigError
 from marltrain.envs.faults import FaultPolicy
 from marltrain.policies.memory.streams import Streams
 from marltrain.processes.ray_actors import Cluster
+from marltrain.trainer.cluster.learner_messages import LearningTask
 from marltrain.trainer.cluster.learners import LearnerActors
-from marltrain.trainer.cluster.learning import LearningTask
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
 from marltrain.trainer.cluster.remote_scheduler import RemoteScheduler
 from marltrain.trainer.seats import Seats, TeamSeats
 from marltrain.trainer.settings import TrainerSettings
-from marltrain.trainer.updating.pace import Defaults
 from marltrain.trainer.updating.scheduler import UpdateScheduler
+from marltrain.trainer.updating.update_schedule import Defaults
 
 
 def remote_schedulers(

@@ -12,8 +12,8 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.joint_learner import JointLearner
-from marltrain.policies.learner.learner import Learner, Pace
-from marltrain.policies.learner.trained import parts_of
+from marltrain.policies.learner.learner import Learner, UpdateSchedule
+from marltrain.policies.learner.learner_snapshot import parts_of
 from marltrain.trainer.cluster.messages import packed
 from marltrain.trainer.seats import Seats, TeamSeats
 
@@ -82,11 +82,11 @@ def _checked(seated: Seats) -> list[AlgorithmLearner]:
 class Numbers:
     """What the driver may have changed in a part of a learner since the last update.
 
-    hyper: name -> [k] float64.  pace: see `Learner`.  effective, noise: see `Measurements`.
+    hyper: name -> [k] float64.  update_schedule: see `Learner`.  effective, noise: see `Measurements`.
     """
 
     hyper: Mapping[str, Array]
-    pace: Pace
+    update_schedule: UpdateSchedule
     effective: bool
     noise: bool
 
@@ -94,12 +94,12 @@ class Numbers:
     def of(cls, part: AlgorithmLearner, rows: slice) -> Numbers:
         """Return the numbers of some agents."""
         hyper = {name: values[rows].copy() for name, values in part.hyper.values.items()}
-        return cls(hyper, part.pace, part.measured.effective, part.measured.noise)
+        return cls(hyper, part.update_schedule, part.measured.effective, part.measured.noise)
 
     def put(self, part: AlgorithmLearner) -> None:
         """Set the numbers of a learner."""
         part.hyper.adapt(changed(part, self.hyper), np.ones(part.num_agents, bool))
-        part.pace = self.pace
+        part.update_schedule = self.update_schedule
         part.measured.follow(effective=self.effective, noise=self.noise)
 
 
@@ -148,10 +148,10 @@ def joined_metrics(
     answers: those of its shares; None for a share without rows.  agents: the number of agents of each share.
     learn: of each share [k] bool.  A metric that a share did not measure is NaN there, and skipped by those that learn.
     """
-    made = [answer for answer in answers if answer is not None]
-    if len(made) == len(answers) == 1:
-        return dict(made[0].metrics), dict(made[0].skipped)
-    names = dict.fromkeys(name for answer in made for name in answer.metrics)
+    result = [answer for answer in answers if answer is not None]
+    if len(result) == len(answers) == 1:
+        return dict(result[0].metrics), dict(result[0].skipped)
+    names = dict.fromkeys(name for answer in result for name in answer.metrics)
     metrics, skipped = {}, {}
     for name in names:
         parts = [

@@ -1,7 +1,7 @@
-"""Custom code of saved agents, which files cannot hold, and the argument `supply=` that provides it when loading.
+"""Custom code of saved agents, which files cannot hold, and the argument `custom_objects=` that provides it.
 
-A key of `supply` is a class name, a network ("actor"), a player or a seat number. The value of a player or seat is a
-mapping of the agent's parts, or its only part.
+A key of `custom_objects` is a class name, a network ("actor"), a player or a seat number. The value of a player or seat
+is a mapping of the agent's parts, or its only part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXTERNAL = {
     "tianshou-off-policy": ("marltrain.policies.agents.tianshou", "OffPolicyAgent"),
     "tianshou-on-policy": ("marltrain.policies.agents.tianshou", "OnPolicyAgent"),
 }
-"""Saved type -> (module, class) of agents with a model or algorithm that `supply` must provide."""
+"""Saved type -> (module, class) of agents with a model or algorithm that `custom_objects` must provide."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Part:
     """One custom network, model, algorithm or class in a saved agent.
 
     name: name of its class, or of the function that made it.  structure: equal for parts that one function can make.
-    expected: description of the value that `supply` must hold for it.
+    expected: description of the value that `custom_objects` must hold for it.
     keys: its network's name, and the name of its setting.
     """
 
@@ -42,7 +42,7 @@ class Part:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of `supply` that may hold the part, most specific first."""
+        """The keys of `custom_objects` that may hold the part, most specific first."""
         return (*self.keys, self.name)
 
 
@@ -66,8 +66,8 @@ def parts_of(info: Any, arrays: Mapping[str, Any]) -> list[Part]:
     return parts
 
 
-class Supply:
-    """The argument `supply` of `load`, resolved for each agent."""
+class CustomObjects:
+    """The argument `custom_objects` of `load`, resolved for each agent."""
 
     def __init__(
         self, given: Mapping[Any, Any], states: Sequence[AgentState], seats: Sequence[int], players: Sequence[str]
@@ -92,7 +92,9 @@ class Supply:
             if any(name in self.given and not self._differ(name) for name in part.names):
                 continue
             if vague := [name for name in part.names if name in self.given]:
-                raise SaveError(f"supply[{vague[0]!r}] stands for several different parts: give {self.as_text()}")
+                raise SaveError(
+                    f"custom_objects[{vague[0]!r}] stands for several different parts: give {self.as_text()}"
+                )
             if self._differ(part.name):
                 raise SaveError(
                     f"several different parts of these agents are called {part.name!r}: give {self.as_text()}"
@@ -105,13 +107,13 @@ class Supply:
         if isinstance(own, Mapping):
             return dict(own)
         if not parts:
-            raise SaveError(f"supply[{label!r}] is not needed: this agent has no part of your own")
+            raise SaveError(f"custom_objects[{label!r}] is not needed: this agent has no part of your own")
         if len(parts) > 1:
-            raise SaveError(f"supply[{label!r}] must be a mapping, got {shown(own)}: give {self.as_text()}")
+            raise SaveError(f"custom_objects[{label!r}] must be a mapping, got {shown(own)}: give {self.as_text()}")
         return {parts[0].names[0]: own}
 
     def as_text(self) -> str:
-        """Return the shortest `supply=` that provides all parts, as text for messages."""
+        """Return the shortest `custom_objects=` that provides all parts, as text for messages."""
         every = [part for parts in self.parts for part in parts]
         for place in (-1, 0):  # by class name, then by network
             if not any(self._differ(part.names[place]) for part in every):
@@ -139,11 +141,11 @@ def _of_one(parts: Iterable[Part]) -> Any:
 
 
 def _text_of(tree: Any) -> str:
-    """Return `supply=` as text, with descriptions in place of values."""
+    """Return `custom_objects=` as text, with descriptions in place of values."""
 
     def inner(value: Any) -> str:
         if not isinstance(value, Mapping):
             return str(value)
         return "{" + ", ".join(f"{key!r}: {inner(held)}" for key, held in value.items()) + "}"
 
-    return f"supply={inner(tree)}"
+    return f"custom_objects={inner(tree)}"

@@ -12,8 +12,8 @@ import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Layout
 from marltrain.policies.batch import Needs
-from marltrain.policies.identity import IdentifiedLayout, identified
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.player_one_hot import IdentifiedLayout, identified
 from tests.policies.batches import VECTOR
 from tests.policies.memory.worlds import Record, World, drive, two_groups
 
@@ -73,9 +73,9 @@ def test_rows_hold_the_player_that_observed(seats):
     def on_step(t):
         if t % 11 == 10:
             rollout, batch, sequences = readers[0].take(gamma), *(one.sample(rngs, gamma, 20) for one in readers[1:])
-            for made in (rollout, sequences):
-                hold(made.obs, made.weight > 0)
-                hold(made.boot_obs)
+            for result in (rollout, sequences):
+                hold(result.obs, result.weight > 0)
+                hold(result.boot_obs)
             hold(batch.obs)
             hold(batch.next_obs)
 
@@ -105,7 +105,7 @@ def test_a_saved_agent_knows_its_players(tmp_path):
     for backend in ("torch", "tensorflow"):
         for loaded in mt.load(tmp_path / "agents", backend=backend):
             assert loaded.identity == NAMES
-            chosen = [made.act(seen, player="b") for made in (loaded, agent)]
+            chosen = [result.act(seen, player="b") for result in (loaded, agent)]
             np.testing.assert_array_equal(*chosen)
 
 

@@ -43,9 +43,9 @@ class RelabeledBuffer(StreamBuffer):
 
     def sample_indices(self, batch_size: int | None) -> Array:
         """Draw the transitions of this update; return 0 to B - 1."""
-        made = self.transitions = self._sample(batch_size or len(self))
-        self.maxsize = made.reward.shape[1]
-        self._meta = Batch(rew=made.reward[0], terminated=made.discount[0] == 0)
+        result = self.transitions = self._sample(batch_size or len(self))
+        self.maxsize = result.reward.shape[1]
+        self._meta = Batch(rew=result.reward[0], terminated=result.discount[0] == 0)
         return np.arange(self.maxsize)
 
     def next(self, index: Any) -> Array:
@@ -60,11 +60,12 @@ class RelabeledBuffer(StreamBuffer):
 
     def __getitem__(self, index: Any) -> Batch:
         """Return rows as a Batch."""
-        made, terminated = self.transitions, self._meta.terminated[index]
-        obs, next_obs = (map_tree(lambda array: array[0][index], each) for each in (made.obs, made.next_obs))
-        legal, next_legal = (None if each is None else each[0][index] for each in (made.legal, made.next_legal))
+        result, terminated = self.transitions, self._meta.terminated[index]
+        obs, next_obs = (map_tree(lambda array: array[0][index], each) for each in (result.obs, result.next_obs))
+        legal, next_legal = (None if each is None else each[0][index] for each in (result.legal, result.next_legal))
         return Batch(
-            obs=observed(obs, legal), act=self.to_raw(made.action[0][index]), rew=made.reward[0][index].astype(float),
+            obs=observed(obs, legal), act=self.to_raw(result.action[0][index]),
+            rew=result.reward[0][index].astype(float),
             terminated=terminated, truncated=~terminated, done=np.ones_like(terminated),
             obs_next=observed(next_obs, next_legal), info=Batch(), policy=Batch(),
         )  # fmt: skip

@@ -9,7 +9,7 @@ from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.spec import EnvSpec
 from marltrain.policies.batch import Column
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.learner import Pace
+from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import state_size
 from marltrain.policies.memory.streams import Storage
@@ -39,9 +39,9 @@ class Defaults:
         return of_trainer if name in self.given or of_algorithm is None else of_algorithm
 
 
-def pace_of(seated: Seats, defaults: Defaults) -> Pace:
+def schedule_of(seated: Seats, defaults: Defaults) -> UpdateSchedule:
     """Return the update schedule of a learner, with the defaults of its algorithm or the trainer's values filled in."""
-    own = seated.learner.pace
+    own = seated.learner.update_schedule
     return replace(
         own,
         update_freq=defaults.value("update_freq", own.update_freq, own.default_update_freq),
@@ -49,19 +49,19 @@ def pace_of(seated: Seats, defaults: Defaults) -> Pace:
     )
 
 
-def batch_size_of(pace: Pace, defaults: Defaults) -> int:
+def batch_size_of(schedule: UpdateSchedule, defaults: Defaults) -> int:
     """Return the number of rows of a batch; the learner's own number may change in training."""
-    return defaults.value("batch_size", pace.batch_size, pace.default_batch_size)
+    return defaults.value("batch_size", schedule.batch_size, schedule.default_batch_size)
 
 
-def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
+def check_schedule(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Defaults) -> None:
     """Raise ConfigError for a batch larger than one rollout, or for on-policy learners that share memory.
 
     A batch size that is a default may be larger: a rollout is then one batch. It also refuses batches with fewer rows
     than the normalization of advantages needs, a memory of earlier rows that never holds any, and shared memory with
     recurrent networks.
     """
-    needs, pace, who = seated.learner.needs, pace_of(seated, defaults), seated.who
+    needs, schedule, who = seated.learner.needs, schedule_of(seated, defaults), seated.who
     if needs is not None and needs.block and defaults.shared_memory and not seated.all_frozen:
         raise ConfigError(
             f"shared_memory=True, but the agent of {who} has a recurrent network: the rows of other agents hold the "
@@ -76,21 +76,23 @@ def check_pace(seated: LearnerSeats, spec: EnvSpec, num_envs: int, defaults: Def
             "policy. Share memory among off-policy agents (DQN) or agents that correct for it (SEAC), or one agent "
             "between the seats"
         )
-    if pace.minibatches is None and (pace.batch_size or 1) < pace.least_rows:
+    if schedule.minibatches is None and (schedule.batch_size or 1) < schedule.least_rows:
         raise ConfigError(
-            f"batch_size={pace.batch_size}, but the agent of {who} normalizes advantages by their standard deviation, "
-            f"which takes {pace.least_rows} rows. Raise batch_size, or make the algorithm with "
+            f"batch_size={schedule.batch_size}, but the agent of {who} normalizes advantages by their standard "
+            f"deviation, which takes {schedule.least_rows} rows. Raise batch_size, or make the algorithm with "
             "advantage_normalization=False"
         )
-    _check_replayed(seated, pace, num_envs)
-    asked = "batch_size" if pace.minibatches is None else "minibatches"
-    default = asked == "batch_size" and seated.learner.pace.batch_size is None and asked not in defaults.given
-    check_rollout(seated, spec, num_envs, defaults, asked, pace.least_rows if default else getattr(pace, asked))
+    _check_replayed(seated, schedule, num_envs)
+    asked = "batch_size" if schedule.minibatches is None else "minibatches"
+    default = (
+        asked == "batch_size" and seated.learner.update_schedule.batch_size is None and asked not in defaults.given
+    )
+    check_rollout(seated, spec, num_envs, defaults, asked, schedule.least_rows if default else getattr(schedule, asked))
 
 
-def _check_replayed(seated: LearnerSeats, pace: Pace, num_envs: int) -> None:
+def _check_replayed(seated: LearnerSeats, schedule: UpdateSchedule, num_envs: int) -> None:
     """Raise ConfigError for a memory of an on-policy learner that never holds rows earlier than the present rollout."""
-    needs, learner, steps = seated.learner.needs, seated.learner, batch_steps_left(pace, num_envs)
+    needs, learner, steps = seated.learner.needs, seated.learner, batch_steps_left(schedule, num_envs)
     if needs is None or needs.replay is None:
         return
     rollout, without = steps * num_envs, {}
@@ -106,7 +108,7 @@ def _check_replayed(seated: LearnerSeats, pace: Pace, num_envs: int) -> None:
     for name, value in without.items():
         raise ConfigError(
             f"memory=Replay({name}={value}) of the agent of {seated.who} holds no row that is earlier than a rollout "
-            f"of {rollout} env steps. Raise {name}, or lower update_freq (now {pace.update_freq} env steps)"
+            f"of {rollout} env steps. Raise {name}, or lower update_freq (now {schedule.update_freq} env steps)"
         )
 
 
@@ -126,24 +128,24 @@ def check_rollout(
 
     asked: the name of the number, for the error.  The rows of a turn-based game are not known in advance.
     """
-    needs, pace = seated.learner.needs, pace_of(seated, defaults)
+    needs, schedule = seated.learner.needs, schedule_of(seated, defaults)
     if spec.turn_based or needs is None or not needs.on_policy:
         return
     held, who = seated.players.shape[1], seated.who
-    steps = batch_steps_left(pace, num_envs)
+    steps = batch_steps_left(schedule, num_envs)
     rows = steps * num_envs * held
     if value > rows:
         seats = f" x {held} seats" if held > 1 else ""
         raise ConfigError(
             f"{asked}={value} exceeds one rollout of the agent of {who}: {steps} batch steps x "
-            f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now {pace.update_freq} env steps) or "
-            f"lower {asked}"
+            f"{num_envs} environments{seats} = {rows} rows. Raise update_freq (now {schedule.update_freq} env steps) "
+            f"or lower {asked}"
         )
     sequences = -(-rows // (needs.block or 1))
     if asked == "minibatches" and value > sequences:
         raise ConfigError(
             f"minibatches={value} exceeds the {sequences} sequences of {needs.block} rows in a rollout of the agent of "
-            f"{who}, which has a recurrent network. Raise update_freq (now {pace.update_freq} env steps), or lower "
+            f"{who}, which has a recurrent network. Raise update_freq (now {schedule.update_freq} env steps), or lower "
             "minibatches or sequence_length"
         )
 
@@ -192,17 +194,17 @@ def check_joint_actions(seated: LearnerSeats, spec: EnvSpec) -> None:
         )
 
 
-def batch_steps_left(pace: Pace, num_envs: int, env_steps: int = 0) -> int:
+def batch_steps_left(schedule: UpdateSchedule, num_envs: int, env_steps: int = 0) -> int:
     """Return the number of batch steps until an update is due, `env_steps` env steps after the last one."""
-    return -(-((pace.update_freq or 1) - env_steps) // num_envs)
+    return -(-((schedule.update_freq or 1) - env_steps) // num_envs)
 
 
-def updates_due(pace: Pace, credit: float, env_steps: int) -> tuple[int, float]:
+def updates_due(schedule: UpdateSchedule, credit: float, env_steps: int) -> tuple[int, float]:
     """Return the number of off-policy updates due after `env_steps` env steps, and the fraction carried over.
 
     credit: fraction of an update carried over from before.
     """
-    credit += pace.update_per_step * env_steps
+    credit += schedule.update_per_step * env_steps
     return int(credit), credit - int(credit)
 
 
@@ -219,12 +221,12 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
     states: dict[int, set[str]] = {}
     joint = False
     for seated in learners:
-        needs, pace = seated.learner.needs, pace_of(seated, defaults)
+        needs, schedule = seated.learner.needs, schedule_of(seated, defaults)
         if needs is None:
             continue
         joint = joint or needs.joint_actions > 0
         waiting = len(spec.players) - 1 if spec.turn_based else 0  # a row stays open while the others move
-        rollout = batch_steps_left(pace, num_envs) + 1 if needs.on_policy else 0
+        rollout = batch_steps_left(schedule, num_envs) + 1 if needs.on_policy else 0
         kept = max(rollout, -(-needs.capacity // num_envs), 1)
         rows[seated.group] = max(rows.get(seated.group, 0), kept + waiting)
         states.setdefault(seated.group, set()).update([] if needs.state is None else [needs.state.kind])

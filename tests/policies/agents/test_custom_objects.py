@@ -49,40 +49,42 @@ def test_an_actor_and_a_critic_that_share_a_class_name(tmp_path, net, backend, s
     with pytest.warns(UserWarning, match=VAGUE) as warned:
         mt.save(tmp_path / "agents", agents)
     model = "the model or a function that makes it"
-    told = f"supply={{'actor': {model}, 'critic': {model}}}"
-    assert str(warned[0].message).endswith(f"To load them, give {told}")
-    same(agents, mt.load(tmp_path / "agents", supply={"actor": net(3), "critic": net(1)}))
-    same(agents, mt.load(tmp_path / "agents", supply={"network": net(3), "critic_network": net(1)}))
+    text = f"custom_objects={{'actor': {model}, 'critic': {model}}}"
+    assert str(warned[0].message).endswith(f"To load them, give {text}")
+    same(agents, mt.load(tmp_path / "agents", custom_objects={"actor": net(3), "critic": net(1)}))
+    same(agents, mt.load(tmp_path / "agents", custom_objects={"network": net(3), "critic_network": net(1)}))
     each = {"actor": net(3), "critic": net(1)}
-    same(agents, mt.load(tmp_path / "agents", supply={0: each, 1: each}))
+    same(agents, mt.load(tmp_path / "agents", custom_objects={0: each, 1: each}))
     name = "<lambda>" if shape == "lambdas" else "Sequential"
     for wrong in (None, {name: net(3)}):
-        with pytest.raises(mt.SaveError, match=r"agent 0 cannot be restored: .*give supply=\{'actor': the model"):
-            mt.load(tmp_path / "agents", supply=wrong)
+        with pytest.raises(
+            mt.SaveError, match=r"agent 0 cannot be restored: .*give custom_objects=\{'actor': the model"
+        ):
+            mt.load(tmp_path / "agents", custom_objects=wrong)
 
 
 def test_the_run_of_the_documents_is_told_at_its_first_test_and_loads(tmp_path):
     """torch's `Mine()` and `Mine(1)`; the warning names what `load` then takes."""
     agents = ppo(network=Mine(), critic_network=Mine(1))
-    with pytest.warns(UserWarning, match=rf"{VAGUE} 'Mine'\. To load them, give supply=\{{'actor': the model"):
+    with pytest.warns(UserWarning, match=rf"{VAGUE} 'Mine'\. To load them, give custom_objects=\{{'actor': the model"):
         trainer(run_dir=tmp_path / "run", steps_per_train=12).train(agents, [1, 1], plot=False)
-    same(agents, mt.load(tmp_path / "run" / "last", supply={"actor": Mine, "critic": lambda: Mine(1)}))
+    same(agents, mt.load(tmp_path / "run" / "last", custom_objects={"actor": Mine, "critic": lambda: Mine(1)}))
 
 
 def test_players_whose_networks_differ_in_a_layer_alone_are_told_apart_by_name(tmp_path):
     """Equal class names and equal shapes: a name would load a function that was never trained."""
     agents = [dqn(network=Mine())[0], dqn(network=Mine(activation=nn.ReLU))[1]]
-    with pytest.warns(UserWarning, match=r"give supply=\{'player_0': the model .*, 'player_1': the model or"):
+    with pytest.warns(UserWarning, match=r"give custom_objects=\{'player_0': the model .*, 'player_1': the model or"):
         trainer(run_dir=tmp_path / "run", steps_per_train=12).train(agents, [1, 1], plot=False)
     last = tmp_path / "run" / "last"
     rectified = lambda: Mine(activation=nn.ReLU)  # noqa: E731
-    same(agents, mt.load(last, supply={"player_0": Mine, "player_1": rectified}))
-    same(agents, mt.load(last, supply={"player_0": {"q": Mine}, "player_1": {"Mine": rectified}}))
+    same(agents, mt.load(last, custom_objects={"player_0": Mine, "player_1": rectified}))
+    same(agents, mt.load(last, custom_objects={"player_0": {"q": Mine}, "player_1": {"Mine": rectified}}))
     for wrong in ({"Mine": Mine}, {"q": Mine}):
-        with pytest.raises(mt.SaveError, match=r"stands for several different parts: give supply=\{'player_0'"):
-            mt.load(last, supply=wrong)
+        with pytest.raises(mt.SaveError, match=r"stands for several different parts: give custom_objects=\{'player_0'"):
+            mt.load(last, custom_objects=wrong)
     with pytest.raises(mt.SaveError, match=f"{VAGUE} 'Mine'"):
-        mt.load(last, supply={"player_0": Mine})
+        mt.load(last, custom_objects={"player_0": Mine})
 
 
 def test_custom_agents_whose_models_share_a_class_name(tmp_path):
@@ -91,12 +93,12 @@ def test_custom_agents_whose_models_share_a_class_name(tmp_path):
         return mt.CustomAgent(model, lambda model, batch: model(batch.obs).mean(), torch.optim.SGD(model.parameters()))
 
     agents = [made(0), made(1)]
-    with pytest.warns(UserWarning, match=r"give supply=\{0: a function that makes the agent, 1: a function"):
+    with pytest.warns(UserWarning, match=r"give custom_objects=\{0: a function that makes the agent, 1: a function"):
         trainer().test(agents, episodes=1)  # gives them their seats
         mt.save(tmp_path / "agents", agents)
-    same(agents, mt.load(tmp_path / "agents", supply={0: lambda: made(0), 1: lambda: made(1)}))
+    same(agents, mt.load(tmp_path / "agents", custom_objects={0: lambda: made(0), 1: lambda: made(1)}))
     with pytest.raises(mt.SaveError, match="stands for several different parts"):
-        mt.load(tmp_path / "agents", supply={"Sequential": lambda: made(0)})
+        mt.load(tmp_path / "agents", custom_objects={"Sequential": lambda: made(0)})
 
 
 @pytest.mark.parametrize("given", [Mine, Mine(), lambda: Mine()])
@@ -106,10 +108,10 @@ def test_a_class_name_is_enough_where_it_stands_for_equal_models(tmp_path, given
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mt.save(tmp_path / "agents", [*agents, mt.FrozenAgent(agents[0])])
-    found = mt.load(tmp_path / "agents", supply={name: Mine})
+    found = mt.load(tmp_path / "agents", custom_objects={name: Mine})
     same([*agents, agents[0]], found)
     assert isinstance(found[2], mt.FrozenAgent)
-    with pytest.raises(mt.SaveError, match=rf"supply=\{{'{name}': the model or a function that makes it\}}"):
+    with pytest.raises(mt.SaveError, match=rf"custom_objects=\{{'{name}': the model or a function that makes it\}}"):
         mt.load(tmp_path / "agents")
 
 
@@ -123,17 +125,21 @@ def test_files_written_before_load_by_class_name_or_setting():
 def test_a_value_for_a_player_is_checked(tmp_path):
     agents = [*ppo(network=Mine(), critic_network=nn.Sequential(nn.Linear(3, 1)))[:1], *dqn()[1:]]
     mt.save(tmp_path / "agents", agents, players=["wolf", "hare"])
-    with pytest.raises(mt.SaveError, match=r"supply\['wolf'\] must be a mapping, got .*: give supply=\{'Mine': the"):
-        mt.load(tmp_path / "agents", supply={"wolf": Mine})
-    with pytest.raises(mt.SaveError, match=r"supply\['hare'\] is not needed: this agent has no part of your own"):
+    with pytest.raises(
+        mt.SaveError, match=r"custom_objects\['wolf'\] must be a mapping, got .*: give custom_objects=\{'Mine': the"
+    ):
+        mt.load(tmp_path / "agents", custom_objects={"wolf": Mine})
+    with pytest.raises(
+        mt.SaveError, match=r"custom_objects\['hare'\] is not needed: this agent has no part of your own"
+    ):
         mt.load(
             tmp_path / "agents",
-            supply={"Mine": Mine, "Sequential": lambda: nn.Sequential(nn.Linear(3, 1)), "hare": Mine},
+            custom_objects={"Mine": Mine, "Sequential": lambda: nn.Sequential(nn.Linear(3, 1)), "hare": Mine},
         )
     with pytest.raises(mt.AgentError, match="players must name the 2 agents' seats, got"):
         mt.save(tmp_path / "agents", agents, players=["wolf"])
     both = {"actor": Mine, "critic": lambda: nn.Sequential(nn.Linear(3, 1))}
-    same(agents, mt.load(tmp_path / "agents", supply={"wolf": both}))
+    same(agents, mt.load(tmp_path / "agents", custom_objects={"wolf": both}))
 
 
 def test_players_of_other_names_than_the_documents_are_refused(tmp_path):

@@ -48,9 +48,9 @@ class Untimed:
 
 def typed(monkeypatch, keys, *, closed=False):
     """Let pygame report these keys, one after another, in place of those of the window; clocks do not wait."""
-    made = [pygame.event.Event(pygame.KEYDOWN, key=pygame.key.key_code(key)) for key in keys]
-    made += [pygame.event.Event(pygame.QUIT)] if closed else []
-    events = iter(made)
+    result = [pygame.event.Event(pygame.KEYDOWN, key=pygame.key.key_code(key)) for key in keys]
+    result += [pygame.event.Event(pygame.QUIT)] if closed else []
+    events = iter(result)
     monkeypatch.setattr(pygame.event, "poll", lambda: next(events, pygame.event.Event(pygame.NOEVENT)))
     monkeypatch.setattr(displays, "HOLD", 0.0)
     monkeypatch.setattr(pygame.time, "Clock", Untimed)
@@ -133,9 +133,9 @@ def test_errors_name_the_cause(env, given, message):
 
 
 def test_keys_beyond_the_alphabet_have_to_be_given(monkeypatch):
-    from marltrain.trainer import people
+    from marltrain.trainer import human_player
 
-    monkeypatch.setattr(people, "KEYS", "01")
+    monkeypatch.setattr(human_player, "KEYS", "01")
     with pytest.raises(ConfigError, match="player_0 has 3 actions, and there are 2 keys: give keys="):
         play(Picture, [RandomAgent(), RandomAgent()], human="player_0")
 
@@ -208,7 +208,7 @@ def test_where_nothing_is_drawn_a_person_reads_the_observation(monkeypatch, caps
 
 
 def test_many_legal_actions_are_listed_as_ranges(monkeypatch):
-    from marltrain.trainer.people import _ranges
+    from marltrain.trainer.human_player import _ranges
 
     assert _ranges([0, 1, 4]) == "0 1 4"
     assert _ranges([*range(21)]) == "0-20"

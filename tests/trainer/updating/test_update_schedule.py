@@ -11,7 +11,13 @@ from marltrain.core.errors import ConfigError
 from marltrain.envs import probe, resolve
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.trainer.seats import Seating
-from marltrain.trainer.updating.pace import Defaults, check_pace, drops_all_earlier, pace_of, storage_for
+from marltrain.trainer.updating.update_schedule import (
+    Defaults,
+    check_schedule,
+    drops_all_earlier,
+    schedule_of,
+    storage_for,
+)
 from tests.toys import Crowd, Identity, Relay
 from tests.trainer.running import Student, ppo, trainer
 
@@ -50,8 +56,8 @@ def test_agent_then_trainer_then_algorithm_then_default(make, own, given, expect
     settings = mt.DecentralizedTrainer(Identity, progress=False, **given).settings
     defaults = Defaults(settings.batch_size, settings.update_freq, False, settings.given)
     (seated,) = learners(mt.make_agents(make, Identity, seed=0, **own))
-    pace = pace_of(seated, defaults)
-    assert (pace.update_freq, pace.batch_size) == expected
+    schedule = schedule_of(seated, defaults)
+    assert (schedule.update_freq, schedule.batch_size) == expected
 
 
 def test_default_of_the_algorithm_sets_when_updates_are_made():
@@ -111,7 +117,7 @@ def test_rollout_of_a_shared_agent_holds_all_its_seats():
 def test_rollout_size_is_not_fixed_in_turn_based_games():
     spec = probe(resolve(Relay, {}))
     (seated,) = Seating(spec, ppo(Relay, minibatches=None, batch_size=500), 0, stack=True).learners
-    check_pace(seated, spec, 3, DEFAULTS)
+    check_schedule(seated, spec, 3, DEFAULTS)
 
 
 def test_batch_size_is_not_checked_for_custom_agents():
