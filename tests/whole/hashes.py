@@ -1,96 +1,111 @@
-"""Fixed runs and a checksum of all that each leaves: two commits that print the same lines compute the same numbers.
+"""Checksums of fixed runs: two commits that print the same lines compute the same numbers.
 
-`python -m tests.whole.hashes [CASE ...]` prints a line for each run: the checksum, then the name. To hold another
-commit against this one, copy the file into its checkout: it uses the public interface and the cases of `resuming` only.
+`python -m tests.whole.hashes [CASE ...]` prints a line for each run, the checksum and the name. A CASE may have
+wildcards: "*qmix*". `--against FILE` reads lines that were printed before, and prints only those that differ now; the
+exit code is 1 if there are any, or if a run fails. The runs need OMP_NUM_THREADS=1 for equal sums.
+
+A checksum depends on the values of arrays, tables and random generators: not on names, nor on the order or nesting of
+arrays and columns, nor on settings that are saved. To hold another commit against this one, copy `hashes`, `hash_runs`,
+`hash_cases` and `resuming` into its checkout.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
+import os
 import sys
-import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-import marltrain as mt
-from tests.toys import Identity, Relay
-from tests.whole.resuming import CASES
+from tests.whole.hash_cases import CASES
 
-Run = tuple[Any, str, dict[str, Any], dict[str, Any], list[int]]
-"""An environment, an algorithm, its settings, the trainer's settings, the learning mask."""
-
-SMALL = {"network": mt.MLP(hidden=(8,)), "epochs": 2, "minibatches": 2}
-REPLAY = {"network": mt.MLP(hidden=(8,)), "learning_starts": 40, "update_per_step": 0.5}
-SPREAD, CARTPOLE, TICTACTOE = "marltrain/simple_spread_v3", "marltrain/CartPole-v1", "marltrain/tictactoe_v3"
-RUNS: dict[str, Run] = {
-    "native PPO": (SPREAD, "ppo", SMALL, {}, [1, 1, 1]),
-    "native PPO, masked": (SPREAD, "ppo", SMALL, {}, [1, 0, 1]),
-    "native PPO, compiled": (SPREAD, "ppo", {**SMALL, "jit_compile": True}, {}, [1, 1, 1]),
-    "native PPO, shared": (SPREAD, "ppo", {**SMALL, "share": True}, {}, [1, 1, 1]),
-    "native DQN": (CARTPOLE, "dqn", REPLAY, {}, [1]),
-    "native DQN, compiled": (CARTPOLE, "dqn", {**REPLAY, "jit_compile": True}, {}, [1]),
-    "native DQN, compiled, dueling": (CARTPOLE, "dqn", {**REPLAY, "jit_compile": True, "dueling": True}, {}, [1]),
-    "native DQN, n steps": (SPREAD, "dqn", {**REPLAY, "n_step": 3}, {"shared_memory": True}, [1, 1, 0]),
-    "native turns, PPO": (TICTACTOE, "ppo", SMALL, {}, [1, 1]),
-    "native turns, DQN": (TICTACTOE, "dqn", REPLAY, {}, [1, 1]),
-    "native turns, DQN, compiled": (TICTACTOE, "dqn", {**REPLAY, "jit_compile": True}, {}, [1, 0]),
-    "box, PPO": ("marltrain/Pendulum-v1", "ppo", SMALL, {}, [1]),
-    "TensorFlow, PPO": (CARTPOLE, "ppo", {**SMALL, "backend": "tensorflow"}, {}, [1]),
-    "TensorFlow, DQN": (CARTPOLE, "dqn", {**REPLAY, "backend": "tensorflow"}, {}, [1]),
-    "overlap, PPO": (Identity, "ppo", SMALL, {"collect": "overlap"}, [1, 1]),
-    "overlap, DQN": (Identity, "dqn", REPLAY, {"collect": "overlap"}, [1, 1]),
-    "double buffer": (Identity, "ppo", SMALL, {"vector": "subproc", "num_workers": 2, "double_buffer": True}, [1, 1]),
-    "workers": (Relay, "dqn", REPLAY, {"vector": "subproc", "num_workers": 2}, [1, 1, 1]),
-    "mean of the team": (Relay, "ppo", SMALL, {"team_reward": "mean"}, [1, 1, 1]),
-}
+FAILED = "failed"
+"""In place of a checksum: the run raised an error, which is shown."""
 
 
-def main() -> None:
-    """Print a line for each run that is named, or for all."""
-    named = sys.argv[1:]
-    for name, run in RUNS.items():
-        if not named or name in named:
-            print(trained(*run), name, flush=True)
-    for name, case in CASES.items():
-        if not named or name in named:
-            print(resumed(case), name, "(interrupted and resumed)", flush=True)
+def main() -> int:
+    """Print the lines; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.whole.hashes", description=__doc__.partition("\n")[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="name of a run, or a pattern such as '*qmix*'")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="print only lines that differ from these")
+    parser.add_argument("--times", action="store_true", help="show the seconds of each run on stderr")
+    given = parser.parse_args()
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        parser.error("set OMP_NUM_THREADS=1: sums of several threads have other last bits")
+    unknown = [pattern for pattern in given.cases if not any(fnmatchcase(name, pattern) for name in CASES)]
+    if unknown:
+        parser.error(f"no case is called {', '.join(unknown)}")
+    before = None if given.against is None else lines_of(given.against)
+    names = [name for name in CASES if not given.cases or any(fnmatchcase(name, pattern) for pattern in given.cases)]
+    bad = 0
+    for name in names:
+        start = time.perf_counter()
+        made = hashed(name)
+        if given.times:
+            print(f"{time.perf_counter() - start:6.2f} s {name}", file=sys.stderr, flush=True)
+        if before is None:
+            print(made, name, flush=True)
+        elif made == FAILED or before.get(name) != made:
+            print(made, name, f"(was {before.get(name, 'not there')})", flush=True)
+        bad += made == FAILED or (before is not None and before.get(name) != made)
+    for name in [] if before is None or given.cases else before.keys() - CASES.keys():
+        print("gone", name, flush=True)
+        bad += 1
+    return int(bad > 0)
 
 
-def trained(env: Any, algo: str, settings: dict[str, Any], told: dict[str, Any], learning: list[int]) -> str:
-    """Train for 1,200 env steps; return a checksum of agents, tables and counts."""
-    agents = mt.make_agents(algo, env, seed=1, **settings)
-    trainer = mt.DecentralizedTrainer(
-        env, num_train_envs=6, num_test_envs=3, update_freq=120, test_freq=20, episodes_per_test=5, batch_size=16,
-        steps_per_train=1200, seed=3, progress=False, run_dir=False, **told,
-    )  # fmt: skip
-    return checksum(agents, trainer.train(agents, learning, plot=False))
+def lines_of(path: Path) -> dict[str, str]:
+    """Return the checksums in a file, by name."""
+    return {name: made for made, _, name in (line.partition(" ") for line in path.read_text().splitlines())}
 
 
-def resumed(case: Any) -> str:
-    """Train a case of `resuming`, stop it in between, resume it; return a checksum of agents, tables and counts."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        case.train(run, case.at, callbacks=[mt.Checkpoint(every_steps=10_000, memory=True)])
-        left = case.train(run, case.steps, resume=run, again=True)
-    kept = {name: left[name] for name in ("agents", "carries", "counters", "episodes", "history", "memory", "metrics")}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def hashed(name: str) -> str:
+    """Return the checksum of a run, or `FAILED`."""
+    try:
+        return checksum(CASES[name]())
+    except Exception:
+        traceback.print_exc()
+        return FAILED
 
 
-def checksum(agents: list[Any], result: Any) -> str:
-    """Return a checksum of everything that does not depend on the clock."""
+def checksum(left: list[Any]) -> str:
+    """Return a checksum of values in this order, each of which is the sorted checksums of what is in it."""
     digest = hashlib.sha256()
-    for agent in agents:
-        for name, value in sorted(agent.state_dict().items()):
-            data = value.tobytes() if isinstance(value, np.ndarray) else json.dumps(value, sort_keys=True).encode()
-            digest.update(name.encode() + data)
-    counts = [result[name] for name in ("num_collected_steps", "num_collected_episodes", "num_gradient_steps")]
-    tables = [result[name].drop(columns="seconds").to_csv() for name in ("history", "episodes")]
-    digest.update(repr((counts, tables, result["reward_metric_stats"])).encode())
+    for value in left:
+        digest.update("".join(sorted(leaves(value))).encode())
+        digest.update(b"\n")
     return digest.hexdigest()[:16]
 
 
+def leaves(value: Any) -> Iterator[str]:
+    """Yield the checksum of each array, column of numbers and state of a random generator in a value.
+
+    Text may be a name, and single numbers may be settings: both are left out.
+    """
+    if isinstance(value, Mapping) and "bit_generator" in value:
+        yield hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    elif isinstance(value, pd.DataFrame):
+        for _, column in value.select_dtypes(["number", "bool"]).items():
+            yield from leaves(column.to_numpy(np.float64))
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(each)
+    elif isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise TypeError(f"a run left an array of {value.dtype}, which has no bytes of its own")
+        yield hashlib.sha256(value.dtype.str.encode() + value.tobytes()).hexdigest()
+    elif value is not None and not isinstance(value, str | bool | int | float):
+        raise TypeError(f"a run left a {type(value).__name__}, which has no checksum")
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

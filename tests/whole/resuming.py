@@ -46,6 +46,12 @@ class Case:
 
     def train(self, folder: Path, steps: int, *, resume: Any = None, callbacks: Any = (), again: bool = False) -> Any:
         """Run to `steps` env steps; return everything that is left."""
+        return left(*self.run(folder, steps, resume=resume, callbacks=callbacks, again=again))
+
+    def run(
+        self, folder: Path, steps: int, *, resume: Any = None, callbacks: Any = (), again: bool = False
+    ) -> tuple[mt.DecentralizedTrainer, list[mt.Agent], dict[str, Any]]:
+        """Run to `steps` env steps; return the trainer, the agents and the result."""
         settings = {**self.settings, **(self.again if again else {})}
         trainer = mt.DecentralizedTrainer(
             self.env, self.args, steps_per_train=steps, callbacks=[*self.callbacks(), *callbacks],
@@ -57,7 +63,7 @@ class Case:
         agents = self.agents()
         line_up = None if self.test_agents is None else self.test_agents(agents)
         result = trainer.train(agents, self.learning, self.exploring, plot=False, test_agents=line_up, resume=resume)
-        return left(trainer, agents, result)
+        return trainer, agents, result
 
 
 def left(trainer: mt.DecentralizedTrainer, agents: list[mt.Agent], result: dict[str, Any]) -> dict[str, Any]:
