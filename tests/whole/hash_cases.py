@@ -154,7 +154,7 @@ PLAYERS = {
     "pictures and wheels": Run(["ppo", "sac"], Motley, {"batch_size": 8}),
 }  # fmt: skip
 
-SETTINGS = {
+SETTINGS: dict[str, Made] = {
     "ppo, box": Run("ppo", PENDULUM, EPOCHS),
     "ppo, beta": Run("ppo", PENDULUM, {**EPOCHS, "policy": "beta"}),
     "ppo, squashed": Run("ppo", PENDULUM, {**EPOCHS, "policy": "squashed_gaussian"}),

@@ -124,7 +124,7 @@ def actions(agent: Any) -> Left:
     seen = observations(agent.observation_space)
     if not isinstance(agent, mt.LearningAgent):
         return [np.asarray(agent.act(seen, explore=explore)) for explore in (False, True)]
-    player = {"player": agent.identity[0]} if agent.identity else {}
+    player: Settings = {"player": agent.identity[0]} if agent.identity else {}
     first, carry = agent.act_with_carry(seen, None, **player)
     return [first, agent.act_with_carry(seen, carry, explore=True, **player)[0]]
 
