@@ -14,9 +14,9 @@ from tests.whole.hash_runs import Made, Offline, Resumed, Run, Settings
 from tests.whole.resuming import CASES as RESUMED
 
 # What may get another name is written here once, if it is used more than once.
-BY_PRIORITY = mt.Replay(prioritised=mt.Prioritised(0.7, mt.linear(0.4, 1.0, 200)))
-BY_ERROR = mt.Replay(prioritised=mt.Prioritised(initial="error"))
-REPLAYED_ROLLOUTS = mt.Replay(200, prioritised=mt.Prioritised())
+BY_PRIORITY = mt.Replay(prioritized=mt.Prioritized(0.7, mt.linear(0.4, 1.0, 200)))
+BY_ERROR = mt.Replay(prioritized=mt.Prioritized(initial="error"))
+REPLAYED_ROLLOUTS = mt.Replay(200, prioritized=mt.Prioritized())
 RELABELED = mt.Replay(hindsight=mt.Hindsight("future"))
 AGED = mt.Replay(window=0.5, half_life=60)
 
