@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from marltrain.cli import main
 from marltrain.policies.schedules import Schedule
-from marltrain.trainer.tuned import _TABLE
+from marltrain.trainer.tuned import tuned, tuned_pairs
 
 KINDS = {
     "float": "number",
@@ -70,8 +70,8 @@ class TunedTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Build the table."""
         rows: list[list[Sequence[nodes.Node]]] = []
-        for (algo, env), settings in _TABLE.items():
-            sides = ([_arguments(settings[side])] for side in ("trainer", "agents"))
+        for algo, env in tuned_pairs():
+            sides = ([_arguments(settings)] for settings in tuned(algo, env).values())
             rows.append([[_code(algo)], [_code(env)], *sides])
         return [
             _table(

@@ -11,7 +11,7 @@ from marltrain.cli.options import Parser, add_working_folder, integer, key_value
 from marltrain.cli.output import say
 from marltrain.core.errors import ConfigError
 from marltrain.storage.files import made_folder
-from marltrain.tools.run_files.values import parse_value
+from marltrain.trainer.text_values import parse_value
 
 
 def add_eval_arguments(parser: Parser) -> None:

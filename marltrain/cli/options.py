@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from marltrain.core.errors import ConfigError, nearest_names
 from marltrain.core.remedies import network_remedy, rollout_remedy
-from marltrain.tools.run_files.values import parse_value
+from marltrain.trainer.text_values import parse_value
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

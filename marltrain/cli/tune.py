@@ -15,7 +15,7 @@ from marltrain.cli.output import say
 from marltrain.core.errors import ConfigError
 from marltrain.storage.files import made_folder
 from marltrain.tools.csv_cells import write_csv
-from marltrain.tools.run_files.values import parse_value
+from marltrain.trainer.text_values import parse_value
 
 STUDY, PBT = "study", "pbt"
 OF_BOTH = ("steps", "seed", "storage")

@@ -5,7 +5,7 @@ import pytest
 from marltrain.core.errors import ConfigError
 from marltrain.policies.networks import CNN, MLP
 from marltrain.policies.schedules import linear
-from marltrain.tools.run_files.values import parse_value
+from marltrain.trainer.text_values import parse_value
 from tests.cli.running import refused
 
 

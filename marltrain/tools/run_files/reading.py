@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from marltrain.tools.run_files.callbacks import make_callback
 from marltrain.tools.run_files.config import plan_of_config
 from marltrain.tools.run_files.limits import BY_OPTION, check_run_dir, without_options
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
-from marltrain.tools.run_files.values import parse_value
 from marltrain.trainer.settings import TrainerSettings
+from marltrain.trainer.text_values import value_of
 
 TEXTS = ("env", "algo", "backend", "weights", "run_dir")
 FLAGS = ("share", "identify", "self_play", "tuned")
@@ -233,17 +233,6 @@ def _parsed(source: _Source, table: str, values: Mapping[str, Any]) -> dict[str,
         except ConfigError as error:
             raise source.error(table, key, f"{key}: {error}") from error
     return result
-
-
-def value_of(value: Any, parse: Callable[[str], Any] = parse_value) -> Any:
-    """Return a value of TOML as an argument: texts parsed, lists as tuples."""
-    if isinstance(value, str):
-        return parse(value)
-    if isinstance(value, list):
-        return tuple(value_of(inner, parse) for inner in value)
-    if isinstance(value, dict):
-        return {key: value_of(inner, parse) for key, inner in value.items()}
-    return value
 
 
 def _callbacks(source: _Source, entries: Any) -> list[Any]:

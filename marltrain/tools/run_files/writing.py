@@ -15,8 +15,8 @@ from marltrain.storage.files import path_of, replacing
 from marltrain.tools.run_files.callbacks import arguments_of
 from marltrain.tools.run_files.limits import BY_OPTION, options_of, without_options
 from marltrain.tools.run_files.plan import RunPlan
-from marltrain.tools.run_files.values import as_text
 from marltrain.trainer.saving.places import refusal_of
+from marltrain.trainer.text_values import as_text
 
 FLAGS = ("share", "identify", "self_play", "tuned")
 HEAD = f"# marltrain {__version__}"

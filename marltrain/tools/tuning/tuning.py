@@ -19,7 +19,6 @@ from marltrain.envs import resolve
 from marltrain.processes.children import start, start_context
 from marltrain.storage.json_files import to_json
 from marltrain.tools.finding.candidates import is_pair, settings_of_entries
-from marltrain.tools.run_files.values import as_text
 from marltrain.tools.run_files.writing import write_settings
 from marltrain.tools.training import Plan
 from marltrain.tools.tuning.space import Space
@@ -27,6 +26,7 @@ from marltrain.tools.tuning.study import PRUNERS, Study, StudyPlan
 from marltrain.tools.tuning.trials import Subject, evaluate, run_trials
 from marltrain.trainer.evaluating.evaluation import bootstrap
 from marltrain.trainer.settings import RewardMetric
+from marltrain.trainer.text_values import as_text
 
 if TYPE_CHECKING:
     import pandas as pd

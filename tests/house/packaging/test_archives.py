@@ -28,7 +28,7 @@ def test_the_sdist_holds_what_a_wheel_is_built_from_and_nothing_else(built):
 
 def test_expected_files_are_those_of_the_tree():
     files = archives.package_files()
-    assert {"marltrain/__init__.py", "marltrain/py.typed", "marltrain/trainer/tuned.py"} <= files
+    assert {"marltrain/__init__.py", "marltrain/py.typed", "marltrain/trainer/tuned.toml"} <= files
     assert not [name for name in files if name.endswith(".pyc")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import marltrain as mt
-from marltrain.tools.run_files.values import as_text, parse_value
+from marltrain.trainer.text_values import as_text, parse_value
 
 VALUES = [
     1, 0.1, 1e-5, True, None, "popart", (1.0, 2.5), mt.linear(1, 0.05, 20_000), mt.decay(1.0, 0.1, 300),

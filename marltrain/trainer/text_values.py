@@ -1,4 +1,4 @@
-"""Values as text, for the command line and files of runs: literals, schedules, networks and replay memories."""
+"""Values as text, for options, files of runs and tuned settings: literals, schedules, networks and replay memories."""
 
 from __future__ import annotations
 
@@ -60,6 +60,17 @@ def _makers() -> dict[str, Callable[..., Any]]:
     every = (CNN, GRU, LSTM, MLP, Schedule, Hindsight, Prioritized, Replay, Rollouts, Triplets,
              cosine, decay, exponential, linear, switch)  # fmt: skip
     return {result.__name__: result for result in every}
+
+
+def value_of(value: Any) -> Any:
+    """Return a value of TOML as an argument: texts parsed, lists as tuples."""
+    if isinstance(value, str):
+        return parse_value(value)
+    if isinstance(value, list):
+        return tuple(map(value_of, value))
+    if isinstance(value, dict):
+        return {key: value_of(inner) for key, inner in value.items()}
+    return value
 
 
 def as_text(value: Any, where: str) -> Any:
