@@ -12,4 +12,6 @@ and an unfinished one continues from its last checkpoint in runs/learn/<row>/<se
 The seeds of the table are 0 to 4. Settings are chosen on seeds from 100 on, which leave no result:
 
     python -m benchmarks.learn acrobot-dqn --seed 100 --set learning_rate=1e-3 --trainer num_train_envs=4
+
+`studies.py` compares variants of a training, which `cases.py` holds: `python -m benchmarks.learn.studies NAME`.
 """
