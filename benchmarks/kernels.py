@@ -40,9 +40,9 @@ from marltrain.envs.native.control.cartpole import cos_sin
 from marltrain.jit.compiling import compiled as compiled_by_numba
 from marltrain.policies.backends.torch import ops, products
 from marltrain.policies.backends.torch.graphs import Graph
-from marltrain.policies.batch import Rollout
-from marltrain.policies.compiled.q_update import QStep
+from marltrain.policies.batches.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.compiled.q_update import QStep
 from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps
 
 CALLS = 200

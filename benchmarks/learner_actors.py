@@ -22,7 +22,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.envs.faults import FaultPolicy
-from marltrain.policies.batch import Rollout
+from marltrain.policies.batches.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.processes.ray_actors import Cluster
 from marltrain.trainer.cluster.learner_messages import LearningTask

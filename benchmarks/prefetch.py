@@ -33,11 +33,11 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.layout import Layout
 from marltrain.core.spec import EnvSpec, PlayerSpec, Step
-from marltrain.policies.compiled import replay_kernel
-from marltrain.policies.compiled.replay_kernel import CompiledReader
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.compiled import replay_kernel
+from marltrain.policies.memory.compiled.replay_kernel import CompiledReader
 from marltrain.policies.memory.readers import Reader
 
 ENVS, EPISODE, ACTIONS, GAMMA = 100, 50, 5, np.array([0.99])

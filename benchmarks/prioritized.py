@@ -28,9 +28,9 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.layout import Layout
 from marltrain.core.spec import EnvSpec, PlayerSpec, Step
-from marltrain.policies.batch import Needs
-from marltrain.policies.compiled.replay_kernel import CompiledReader, reader_of
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.compiled.replay_kernel import CompiledReader, reader_of
+from marltrain.policies.memory.needs import Needs
 
 ROWS, SEEN = 256, spaces.Box(-1, 1, (18,), np.float32)
 REPLAY = mt.Replay(10**9, 1, mt.Prioritized())

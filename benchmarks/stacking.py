@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.policies.batch import Rollout, Transitions
+from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)

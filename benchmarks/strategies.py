@@ -22,9 +22,9 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.policies.batch import Rollout
+from marltrain.policies.backends.strategies import STRATEGIES
+from marltrain.policies.batches.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.parallel.strategies import STRATEGIES
 
 SPACES, AGENTS, ROWS, PASSES = (spaces.Box(-1, 1, (18,)), spaces.Discrete(5)), 3, 2048, 4
 

@@ -8,12 +8,12 @@ still first on the path. Therefore it imports only modules that Python has alrea
 import importlib
 
 from marltrain.core.version import __version__ as __version__
-from marltrain.policies.algorithms.registry import ALGORITHMS
+from marltrain.policies.agents.registry import ALGORITHMS
 
 TYPE_CHECKING = False  # true for type checkers
 
 _HOME = {
-    "Acted": "marltrain.policies.batch",
+    "Acted": "marltrain.policies.batches.batch",
     "ActionChoice": "marltrain.policies.exploration",
     "ActionNoise": "marltrain.policies.exploration",
     "Adapt": "marltrain.trainer.adapting.adapt",
@@ -21,28 +21,28 @@ _HOME = {
     "AgentArguments": "marltrain.policies.agents.arguments",
     "AgentError": "marltrain.core.errors",
     "AgentHandle": "marltrain.tools.attach",
-    "AgentState": "marltrain.policies.batch",
-    "Algorithm": "marltrain.policies.algorithms.base",
-    "Batch": "marltrain.policies.batch",
-    "CNN": "marltrain.policies.networks",
+    "AgentState": "marltrain.policies.batches.batch",
+    "Algorithm": "marltrain.policies.interface.algorithm",
+    "Batch": "marltrain.policies.batches.batch",
+    "CNN": "marltrain.policies.networks.specs",
     "CSVLogger": "marltrain.tools.loggers.scalar_files",
     "Callback": "marltrain.trainer.callbacks",
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
-    "Column": "marltrain.policies.batch",
+    "Column": "marltrain.policies.memory.needs",
     "Comparison": "marltrain.tools.comparing.result",
     "ConfigError": "marltrain.core.errors",
     "ContinuousExploration": "marltrain.policies.exploration",
     "CustomAgent": "marltrain.policies.agents.custom",
-    "DataParallel": "marltrain.policies.learner.parallel.strategies",
+    "DataParallel": "marltrain.policies.backends.strategies",
     "DecentralizedTrainer": "marltrain.trainer.decentralized",
-    "Demonstrations": "marltrain.policies.demonstrations",
+    "Demonstrations": "marltrain.policies.demonstrations.demonstrations",
     "DiscreteExploration": "marltrain.policies.exploration",
     "DummyVectorEnv": "marltrain.envs",
     "EarlyStopping": "marltrain.trainer.adapting.early_stopping",
     "EnvError": "marltrain.core.errors",
     "EnvSpec": "marltrain.core.spec",
     "EvaluationResult": "marltrain.tools.evaluating.result",
-    "Experience": "marltrain.policies.batch",
+    "Experience": "marltrain.policies.batches.batch",
     "ExportedPolicy": "marltrain.tools.export.loading",
     "FindResult": "marltrain.tools.finding.find",
     "Film": "marltrain.tools.film",
@@ -50,36 +50,36 @@ _HOME = {
     "FrameStack": "marltrain.envs",
     "FrozenAgent": "marltrain.policies.agents.fixed",
     "FunctionAgent": "marltrain.policies.agents.fixed",
-    "GRU": "marltrain.policies.networks",
-    "Head": "marltrain.policies.networks",
+    "GRU": "marltrain.policies.networks.specs",
+    "Head": "marltrain.policies.networks.specs",
     "Hindsight": "marltrain.policies.memory.config",
     "JSONLinesLogger": "marltrain.tools.loggers.scalar_files",
     "JobHandle": "marltrain.tools.attach",
-    "JointAlgorithm": "marltrain.policies.algorithms.joint",
-    "JointPhase": "marltrain.policies.algorithms.joint",
-    "LSTM": "marltrain.policies.networks",
+    "JointAlgorithm": "marltrain.policies.interface.joint",
+    "JointPhase": "marltrain.policies.interface.joint",
+    "LSTM": "marltrain.policies.networks.specs",
     "LambdaCallback": "marltrain.trainer.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
     "LearningRateRangeTest": "marltrain.tools.finding.range_test",
     "LossBatch": "marltrain.policies.agents.custom_losses",
-    "MLP": "marltrain.policies.networks",
+    "MLP": "marltrain.policies.networks.specs",
     "MLflowLogger": "marltrain.tools.loggers.mlflow_logger",
     "MarlTrainError": "marltrain.core.errors",
     "MaskError": "marltrain.core.errors",
-    "Member": "marltrain.policies.algorithms.joint",
-    "MirroredStrategy": "marltrain.policies.learner.parallel.strategies",
+    "Member": "marltrain.policies.interface.joint",
+    "MirroredStrategy": "marltrain.policies.backends.strategies",
     "Moment": "marltrain.trainer.callbacks",
-    "MultiWorkerMirroredStrategy": "marltrain.policies.learner.parallel.strategies",
-    "Needs": "marltrain.policies.batch",
-    "NaturalGradient": "marltrain.policies.algorithms.natural_gradient",
-    "NetworkDefinition": "marltrain.policies.networks",
-    "NetworkSpec": "marltrain.policies.networks",
+    "MultiWorkerMirroredStrategy": "marltrain.policies.backends.strategies",
+    "Needs": "marltrain.policies.memory.needs",
+    "NaturalGradient": "marltrain.policies.interface.natural_gradient",
+    "NetworkDefinition": "marltrain.policies.networks.specs",
+    "NetworkSpec": "marltrain.policies.networks.specs",
     "OffPolicyAgent": "marltrain.policies.agents.tianshou",
     "OnPolicyAgent": "marltrain.policies.agents.tianshou",
-    "ParameterServerStrategy": "marltrain.policies.learner.parallel.strategies",
+    "ParameterServerStrategy": "marltrain.policies.backends.strategies",
     "PBTResult": "marltrain.tools.tuning.pbt",
-    "Phase": "marltrain.policies.algorithms.base",
+    "Phase": "marltrain.policies.interface.algorithm",
     "PlayerSpec": "marltrain.core.spec",
     "Prioritized": "marltrain.policies.memory.config",
     "ProgressPrinter": "marltrain.trainer.reporting.progress",
@@ -88,25 +88,25 @@ _HOME = {
     "RayVectorEnv": "marltrain.envs",
     "ReduceOnPlateau": "marltrain.trainer.adapting.reduce_on_plateau",
     "Replay": "marltrain.policies.memory.config",
-    "Rollout": "marltrain.policies.batch",
+    "Rollout": "marltrain.policies.batches.batch",
     "Rollouts": "marltrain.policies.memory.config",
-    "RewardModel": "marltrain.policies.algorithms.reward_model",
+    "RewardModel": "marltrain.policies.interface.reward_model",
     "RunProgress": "marltrain.trainer.jobs.messages",
-    "RunningStatistics": "marltrain.policies.normalization",
+    "RunningStatistics": "marltrain.policies.batches.normalization",
     "SaveError": "marltrain.core.errors",
-    "Schedule": "marltrain.policies.schedules",
-    "Settings": "marltrain.policies.algorithms.base",
+    "Schedule": "marltrain.policies.hyperparameters.schedules",
+    "Settings": "marltrain.policies.interface.algorithm",
     "SpecError": "marltrain.core.errors",
-    "StateNeed": "marltrain.policies.batch",
+    "StateNeed": "marltrain.policies.memory.needs",
     "Step": "marltrain.core.spec",
     "SubprocVectorEnv": "marltrain.envs",
-    "Team": "marltrain.policies.algorithms.joint",
-    "TeamBatch": "marltrain.policies.batch",
-    "TeamRows": "marltrain.policies.batch",
-    "TeamSettings": "marltrain.policies.algorithms.joint",
+    "Team": "marltrain.policies.interface.joint",
+    "TeamBatch": "marltrain.policies.batches.batch",
+    "TeamRows": "marltrain.policies.batches.batch",
+    "TeamSettings": "marltrain.policies.interface.joint",
     "TestResult": "marltrain.trainer.evaluating.evaluation",
-    "Transitions": "marltrain.policies.batch",
-    "TripletTransitions": "marltrain.policies.batch",
+    "Transitions": "marltrain.policies.batches.batch",
+    "TripletTransitions": "marltrain.policies.batches.batch",
     "Triplets": "marltrain.policies.memory.config",
     "WandbLogger": "marltrain.tools.loggers.wandb_logger",
     "TuneResult": "marltrain.tools.tuning.tuning",
@@ -115,37 +115,37 @@ _HOME = {
     "attach": "marltrain.tools.attach",
     "check_env": "marltrain.envs",
     "compare": "marltrain.tools.comparing.compare",
-    "cosine": "marltrain.policies.schedules",
+    "cosine": "marltrain.policies.hyperparameters.schedules",
     "dataset": "marltrain.tools.dataset",
-    "decay": "marltrain.policies.schedules",
+    "decay": "marltrain.policies.hyperparameters.schedules",
     "distribution_of": "marltrain.policies.distributions",
     "demonstrations": "marltrain.trainer.demonstrations",
     "evaluate": "marltrain.tools.evaluating.evaluate",
-    "exponential": "marltrain.policies.schedules",
+    "exponential": "marltrain.policies.hyperparameters.schedules",
     "export": "marltrain.tools.export.export",
     "find_agent": "marltrain.tools.finding.find",
     "find_learning_rate": "marltrain.tools.finding.find",
     "find_optimizer": "marltrain.tools.finding.find",
-    "gae": "marltrain.policies.returns",
-    "linear": "marltrain.policies.schedules",
+    "gae": "marltrain.policies.algorithms.returns",
+    "linear": "marltrain.policies.hyperparameters.schedules",
     "list_environments": "marltrain.envs",
     "load": "marltrain.policies.agents.saving",
     "load_exported": "marltrain.tools.export.loading",
     "make_agents": "marltrain.trainer.make_agents",
     "named_runs": "marltrain.tools.attach",
-    "next_values": "marltrain.policies.returns",
+    "next_values": "marltrain.policies.algorithms.returns",
     "play": "marltrain.trainer.play",
     "population_based_training": "marltrain.tools.tuning.pbt",
     "replay": "marltrain.tools.evaluating.replays",
-    "retrace": "marltrain.policies.returns",
+    "retrace": "marltrain.policies.algorithms.returns",
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.core.settings",
-    "switch": "marltrain.policies.schedules",
+    "switch": "marltrain.policies.hyperparameters.schedules",
     "train_offline": "marltrain.tools.offline",
     "tune": "marltrain.tools.tuning.tuning",
     "tuned": "marltrain.trainer.tuned",
     "watch": "marltrain.tools.watch",
-    "weighted_mean": "marltrain.policies.algorithms.base",
+    "weighted_mean": "marltrain.policies.interface.algorithm",
 } | {agent: module for module, agent in ALGORITHMS.values()}
 """Public names and the modules that define them."""
 
@@ -207,36 +207,26 @@ if TYPE_CHECKING:
     from marltrain.policies.agents.saving import load as load, save as save
     from marltrain.policies.agents.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
     from marltrain.policies.algorithms import *  # noqa: F403, the agent classes of all algorithms
-    from marltrain.policies.algorithms.base import (
-        Algorithm as Algorithm,
-        Phase as Phase,
-        Settings as Settings,
-        weighted_mean as weighted_mean,
+    from marltrain.policies.algorithms.returns import gae as gae, next_values as next_values, retrace as retrace
+    from marltrain.policies.backends.strategies import (
+        DataParallel as DataParallel,
+        MirroredStrategy as MirroredStrategy,
+        MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
+        ParameterServerStrategy as ParameterServerStrategy,
     )
-    from marltrain.policies.algorithms.joint import (
-        JointAlgorithm as JointAlgorithm,
-        JointPhase as JointPhase,
-        Member as Member,
-        Team as Team,
-        TeamSettings as TeamSettings,
-    )
-    from marltrain.policies.algorithms.natural_gradient import NaturalGradient as NaturalGradient
-    from marltrain.policies.algorithms.reward_model import RewardModel as RewardModel
-    from marltrain.policies.batch import (
+    from marltrain.policies.batches.batch import (
         Acted as Acted,
         AgentState as AgentState,
         Batch as Batch,
-        Column as Column,
         Experience as Experience,
-        Needs as Needs,
         Rollout as Rollout,
-        StateNeed as StateNeed,
         TeamBatch as TeamBatch,
         TeamRows as TeamRows,
         Transitions as Transitions,
         TripletTransitions as TripletTransitions,
     )
-    from marltrain.policies.demonstrations import Demonstrations as Demonstrations
+    from marltrain.policies.batches.normalization import RunningStatistics as RunningStatistics
+    from marltrain.policies.demonstrations.demonstrations import Demonstrations as Demonstrations
     from marltrain.policies.distributions import distribution_of as distribution_of
     from marltrain.policies.exploration import (
         ActionChoice as ActionChoice,
@@ -244,13 +234,30 @@ if TYPE_CHECKING:
         ContinuousExploration as ContinuousExploration,
         DiscreteExploration as DiscreteExploration,
     )
-    from marltrain.policies.learner.learner import Learner as Learner
-    from marltrain.policies.learner.parallel.strategies import (
-        DataParallel as DataParallel,
-        MirroredStrategy as MirroredStrategy,
-        MultiWorkerMirroredStrategy as MultiWorkerMirroredStrategy,
-        ParameterServerStrategy as ParameterServerStrategy,
+    from marltrain.policies.hyperparameters.schedules import (
+        Schedule as Schedule,
+        cosine as cosine,
+        decay as decay,
+        exponential as exponential,
+        linear as linear,
+        switch as switch,
     )
+    from marltrain.policies.interface.algorithm import (
+        Algorithm as Algorithm,
+        Phase as Phase,
+        Settings as Settings,
+        weighted_mean as weighted_mean,
+    )
+    from marltrain.policies.interface.joint import (
+        JointAlgorithm as JointAlgorithm,
+        JointPhase as JointPhase,
+        Member as Member,
+        Team as Team,
+        TeamSettings as TeamSettings,
+    )
+    from marltrain.policies.interface.natural_gradient import NaturalGradient as NaturalGradient
+    from marltrain.policies.interface.reward_model import RewardModel as RewardModel
+    from marltrain.policies.learner.learner import Learner as Learner
     from marltrain.policies.memory.config import (
         Hindsight as Hindsight,
         Prioritized as Prioritized,
@@ -258,7 +265,8 @@ if TYPE_CHECKING:
         Rollouts as Rollouts,
         Triplets as Triplets,
     )
-    from marltrain.policies.networks import (
+    from marltrain.policies.memory.needs import Column as Column, Needs as Needs, StateNeed as StateNeed
+    from marltrain.policies.networks.specs import (
         CNN as CNN,
         GRU as GRU,
         LSTM as LSTM,
@@ -266,16 +274,6 @@ if TYPE_CHECKING:
         Head as Head,
         NetworkDefinition as NetworkDefinition,
         NetworkSpec as NetworkSpec,
-    )
-    from marltrain.policies.normalization import RunningStatistics as RunningStatistics
-    from marltrain.policies.returns import gae as gae, next_values as next_values, retrace as retrace
-    from marltrain.policies.schedules import (
-        Schedule as Schedule,
-        cosine as cosine,
-        decay as decay,
-        exponential as exponential,
-        linear as linear,
-        switch as switch,
     )
     from marltrain.tools.attach import (
         AgentHandle as AgentHandle,

@@ -10,7 +10,7 @@ import marltrain as mt
 from benchmarks.learn.greedy_seats import GreedySeats
 from examples.apples import SETTINGS as APPLES_SETTINGS, Apples
 from marltrain.core.errors import ConfigError, did_you_mean
-from marltrain.policies.algorithms.registry import ALGORITHMS
+from marltrain.policies.agents.registry import ALGORITHMS
 
 Settings = Mapping[str, Mapping[str, Any]]
 """{"trainer": keyword arguments of DecentralizedTrainer, "agents": those of make_agents}."""

@@ -18,7 +18,7 @@ from plain_docstrings import inline
 from sphinx.application import Sphinx
 
 import marltrain
-from marltrain.policies.algorithms.registry import ALGORITHMS
+from marltrain.policies.agents.registry import ALGORITHMS
 
 OVERVIEW, FOLDER, EXAMPLES = "api", "api", "api_examples"
 HEADING = re.compile(r"^(?P<title>[^\n]+)\n-{4,}\n", re.MULTILINE)

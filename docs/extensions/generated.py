@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from marltrain.cli import main
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.trainer.tuned import tuned, tuned_pairs
 
 KINDS = {

@@ -31,7 +31,7 @@ def settings_table(algo: str) -> str:
 
     Raises ConfigError for an unknown algorithm.
     """
-    from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+    from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 
     if ":" not in algo and algo not in ALGORITHMS:
         raise ConfigError(
@@ -49,7 +49,7 @@ def settings_table(algo: str) -> str:
 
 def _settings() -> dict[str, tuple[Field[Any], ...]]:
     """Return the fields of the settings of every algorithm, by its name."""
-    from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+    from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 
     return {algo: fields(agent_class(algo).algorithm_class.Settings) for algo in ALGORITHMS}
 
@@ -110,7 +110,7 @@ def _check_setting(name: str, key: str) -> None:
 
 def custom_object_options(agents: Sequence[Any]) -> str:
     """Return the options `--custom-objects NAME=module:Class` with which other commands load these agents, as text."""
-    from marltrain.policies.algorithms.registry import ALGORITHMS
+    from marltrain.policies.agents.registry import ALGORITHMS
 
     algorithms = {agent.algorithm.name: type(agent) for agent in agents if hasattr(agent, "algorithm")}
     own = {name: kind for name, kind in algorithms.items() if name not in ALGORITHMS}

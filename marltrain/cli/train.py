@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def add_train_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain train`."""
-    from marltrain.policies.algorithms.registry import ALGORITHMS
+    from marltrain.policies.agents.registry import ALGORITHMS
     from marltrain.trainer.make_agents import RANDOM, make_agents
     from marltrain.trainer.settings import TrainerSettings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.core.seeds import chosen_seed
-from marltrain.policies.demonstrations import Demonstrations
+from marltrain.policies.demonstrations.demonstrations import Demonstrations
 from marltrain.tools.saved_run import open_run
 from marltrain.trainer.demonstrations import demonstrations
 

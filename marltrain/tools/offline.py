@@ -12,9 +12,9 @@ from marltrain.core.seeds import chosen_seed
 from marltrain.core.spec import LONE_PLAYER, EnvSpec, PlayerSpec, Step
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.algorithms.joint import JointAlgorithm
-from marltrain.policies.demonstration_chains import followed
-from marltrain.policies.demonstrations import Demonstrations
+from marltrain.policies.demonstrations.chains import followed
+from marltrain.policies.demonstrations.demonstrations import Demonstrations
+from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.in_use import at_work

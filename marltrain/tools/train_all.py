@@ -13,7 +13,7 @@ from marltrain.envs import Source
 from marltrain.envs.population import population_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.algorithms.joint import JointAlgorithm
+from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.tools.recorder import Memory, NoMemory, Recorder
 from marltrain.tools.saved_search import Search, another_folder
 from marltrain.tools.training import Plan, Training, Watch

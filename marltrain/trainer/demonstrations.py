@@ -17,7 +17,7 @@ from marltrain.envs.python.probe import closed
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import DESCRIPTION, RUN_AGENTS
 from marltrain.policies.agents.saving import load
-from marltrain.policies.demonstrations import Demonstrations
+from marltrain.policies.demonstrations.demonstrations import Demonstrations
 from marltrain.storage.files import path_of
 from marltrain.trainer.by_player import Agents, in_seats, without_seats
 from marltrain.trainer.collecting.rollout import Actors

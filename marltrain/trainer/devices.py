@@ -8,8 +8,8 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.agents.placement import CPU, Placement, moved
-from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.backends import first_gpu
+from marltrain.policies.interface.joint import JointAlgorithm
 
 
 def learning_agents(agents: Sequence[Agent]) -> list[LearningAgent]:

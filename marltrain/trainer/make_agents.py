@@ -15,10 +15,10 @@ from marltrain.core.spec import EnvSpec, PlayerSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
-from marltrain.policies.algorithms.base import Algorithm
-from marltrain.policies.algorithms.joint import JointAlgorithm
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.policies.backends.frameworks import framework_of
+from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import OWN, state_size
 from marltrain.trainer.by_player import by_player, check_keys

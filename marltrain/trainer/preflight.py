@@ -11,7 +11,7 @@ from marltrain.core.errors import AgentError, ConfigError, warn
 from marltrain.core.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.trainer.context import RunContext

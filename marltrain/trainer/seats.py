@@ -19,8 +19,8 @@ from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.agents.mistaken import remedy_for
-from marltrain.policies.algorithms.joint import JointAlgorithm
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
+from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.learner.learner import Learner

@@ -12,7 +12,7 @@ from marltrain.core.layout import Array
 from marltrain.core.settings import setting
 from marltrain.envs.faults import MAX_RESTARTS, ON_FAULT, WINDOW
 from marltrain.envs.make import VECTORS
-from marltrain.policies.algorithms.base import MOST_ROWS
+from marltrain.policies.interface.algorithm import MOST_ROWS
 from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.processes.ray_actors import ANSWER, check_resources
 from marltrain.trainer.updating.asynchronous import COLLECT

@@ -7,7 +7,7 @@ from typing import Any
 
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.algorithms.joint import JointAlgorithm
+from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.trainer.teams import members
 
 MANY = 8

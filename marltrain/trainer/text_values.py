@@ -53,9 +53,9 @@ def _made(node: ast.expr, text: str) -> Any:
 
 def _makers() -> dict[str, Callable[..., Any]]:
     """Return the functions and classes that a value may call, by name."""
+    from marltrain.policies.hyperparameters.schedules import Schedule, cosine, decay, exponential, linear, switch
     from marltrain.policies.memory.config import Hindsight, Prioritized, Replay, Rollouts, Triplets
-    from marltrain.policies.networks import CNN, GRU, LSTM, MLP
-    from marltrain.policies.schedules import Schedule, cosine, decay, exponential, linear, switch
+    from marltrain.policies.networks.specs import CNN, GRU, LSTM, MLP
 
     every = (CNN, GRU, LSTM, MLP, Schedule, Hindsight, Prioritized, Replay, Rollouts, Triplets,
              cosine, decay, exponential, linear, switch)  # fmt: skip

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from marltrain.core.errors import ConfigError
-from marltrain.policies.networks import CNN, MLP
-from marltrain.policies.schedules import linear
+from marltrain.policies.hyperparameters.schedules import linear
+from marltrain.policies.networks.specs import CNN, MLP
 from marltrain.trainer.text_values import parse_value
 from tests.cli.running import refused
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from marltrain.core.errors import SpecError
 from marltrain.core.layout import Layout, distinct
 from marltrain.core.spaces import check_actions
-from marltrain.policies.networks import CNN, Head, NetworkDefinition, Plan
+from marltrain.policies.networks.specs import CNN, Head, NetworkDefinition, Plan
 
 TREE = spaces.Dict({
     "digit": spaces.Discrete(3, start=-1),

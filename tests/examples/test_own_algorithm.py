@@ -14,7 +14,7 @@ from marltrain.core.layout import Layout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.cli.running import refused, said
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 BOX = spaces.Box(-2, 2, (3,), np.float32)
 SETTINGS: dict[str, Any] = {"network": mt.MLP((7,)), "learning_rate": 1e-2}

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from tests.gymnasium_toys import BitFlipping
 
 CART, PENDULUM, SPREAD = "gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "marltrain/simple_spread_v3"

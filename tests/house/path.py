@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 import marltrain as mt
-from marltrain.policies.algorithms.registry import agent_class
+from marltrain.policies.agents.registry import agent_class
 
 PACKAGE = Path(mt.__file__).parent
 EVERYWHERE = {"core/errors.py", "core/settings.py", "core/spec.py"}

@@ -25,8 +25,17 @@ MAY_IMPORT = {
     "marltrain": {*BASE, "envs", "policies", "trainer", "tools", "cli", "marltrain"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
-WITHOUT_FRAMEWORK = ("envs", "policies/algorithms", "policies/distributions", "policies/exploration", "policies/memory")
-WITHOUT_FRAMEWORK_FILES = ("networks", "returns", "schedules")
+ORDER = {
+    "policies": [
+        "batches", "networks", "distributions", "backends", "hyperparameters", "memory", "exploration", "interface",
+        "compiled", "learner", "agents", "demonstrations", "algorithms",
+    ],
+}  # fmt: skip
+"""Folders and modules of a part of the package; each imports only itself and those before it."""
+WITHOUT_FRAMEWORK = (
+    "envs", "policies/algorithms", "policies/batches", "policies/demonstrations", "policies/distributions",
+    "policies/exploration", "policies/hyperparameters", "policies/interface", "policies/memory", "policies/networks",
+)  # fmt: skip
 
 
 def package_part(module: str) -> str:
@@ -75,9 +84,9 @@ def test_imports_follow_the_allowed_direction() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "wrong"),
     [
-        ("marltrain.envs.python.turns", "from marltrain.policies.batch import Batch", True),
+        ("marltrain.envs.python.turns", "from marltrain.policies.batches.batch import Batch", True),
         ("marltrain.envs.python.turns", "def f():\n    import marltrain.policies", True),
-        ("marltrain.envs.python.turns", "from ...policies import batch", True),
+        ("marltrain.envs.python.turns", "from ...policies import batches", True),
         ("marltrain.envs.python.turns", "from . import chunk", False),
         ("marltrain.policies.agents.agent", "from marltrain import envs", True),
         ("marltrain.policies.agents.agent", "import marltrain", True),
@@ -98,6 +107,48 @@ def test_imports_follow_the_allowed_direction() -> None:
 )
 def test_forbidden_import_is_detected(module: str, line: str, wrong: bool) -> None:
     assert bool(list(wrong_way(ast.parse(line), module, is_package=False))) is wrong
+
+
+def runs_back(tree: ast.Module, module: str, is_package: bool, part: str) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield the imports of a module of `part` that `ORDER` forbids; also those that name no folder of the part."""
+    own, prefix = module.split(".")[2], f"marltrain.{part}"
+    for node, imported in imports(tree, module if is_package else module.rpartition(".")[0]):
+        if imported == prefix:
+            yield node, imported
+        elif imported.startswith(f"{prefix}."):
+            other = imported.split(".")[2]
+            if other != own and (other not in ORDER[part] or ORDER[part].index(other) > ORDER[part].index(own)):
+                yield node, imported
+
+
+@pytest.mark.parametrize("part", ORDER)
+def test_folders_of_a_part_are_ordered(part: str) -> None:
+    modules = {
+        path: module for path in python_files(f"marltrain/{part}") if (module := module_of(path)) != f"marltrain.{part}"
+    }
+    assert sorted({module.split(".")[2] for module in modules.values()}) == sorted(ORDER[part])
+    found = [
+        f"{place(path, node)} imports {imported}"
+        for path, module in modules.items()
+        for node, imported in runs_back(parsed(path), module, path.name == "__init__.py", part)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "wrong"),
+    [
+        ("marltrain.policies.memory.ring", "from marltrain.policies.learner.learner import Learner", True),
+        ("marltrain.policies.memory.ring", "def f():\n    import marltrain.policies.compiled.acting", True),
+        ("marltrain.policies.memory.ring", "from marltrain.policies import batches", True),
+        ("marltrain.policies.memory.ring", "from marltrain.policies.memory.needs import Needs", False),
+        ("marltrain.policies.memory.ring", "from marltrain.policies.batches.batch import Batch", False),
+        ("marltrain.policies.memory.ring", "from marltrain.core.layout import Array", False),
+        ("marltrain.policies.learner.learner", "from marltrain.policies.memory.ring import Ring", False),
+    ],
+)
+def test_import_against_the_order_is_detected(module: str, line: str, wrong: bool) -> None:
+    assert bool(list(runs_back(ast.parse(line), module, is_package=False, part="policies"))) is wrong
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
@@ -140,7 +191,6 @@ def test_every_module_belongs_to_a_part_of_the_package() -> None:
 
 def test_algorithms_and_environments_import_no_framework() -> None:
     files = [path for folder in WITHOUT_FRAMEWORK for path in (PACKAGE / folder).rglob("*.py")]
-    files += [path for name in WITHOUT_FRAMEWORK_FILES for path in PACKAGE.glob(f"policies/{name}.py")]
     assert len(files) > len(WITHOUT_FRAMEWORK)
     found = [
         f"{place(path, node)} imports {imported}"

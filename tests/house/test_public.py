@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 import marltrain
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from tests.house.repository import PACKAGE, ROOT, parsed
 
 ENTRY = re.compile(r"^\.\. auto(?:class|function|exception):: (\w+)$", re.MULTILINE)

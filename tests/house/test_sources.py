@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from marltrain.policies.algorithms.registry import ALGORITHMS
+from marltrain.policies.agents.registry import ALGORITHMS
 from tests.house.repository import PACKAGE, ROOT, dotted, parsed, place, python_files
 
 MAX_LINES = 400
 CODE = ("marltrain", "examples", "benchmarks")
 EVERYTHING = (*CODE, "tests", "docs")
-NAME_ALGORITHMS = {"marltrain/tools/doctor/answers.py"}
-"""The short training of the doctor."""
+NAME_ALGORITHMS = {"marltrain/policies/agents/registry.py", "marltrain/tools/doctor/answers.py"}
+"""The registry, and the short training of the doctor."""
 MIRRORS_NOTHING = {"gpu": "runs on a GPU", "house": "rules of the repository", "whole": "runs of the whole library"}
 RUN_ELSEWHERE = {
     "spread.py": "make demo", "gallery.py": "make gallery", "crossing.py": "docs/tutorials/own_environment.md",

@@ -14,9 +14,9 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Layout
 from marltrain.policies import backends
 from marltrain.policies.backends import make_backend
-from marltrain.policies.networks import MLP, Head
+from marltrain.policies.networks.specs import MLP, Head
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH, network, on_both
-from tests.policies.batches import VECTOR
+from tests.policies.some_batches import VECTOR
 
 OBS = np.random.default_rng(0).standard_normal((3, 6, 5)).astype(np.float32)
 ONES = np.ones(3, np.float32)

@@ -18,7 +18,7 @@ from marltrain.core.layout import Layout
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import BOTH, TENSORFLOW, TORCH
-from tests.policies.batches import (
+from tests.policies.some_batches import (
     GOALS,
     IMAGE,
     PICTURE_AND_VECTOR,

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import SaveError
-from marltrain.policies.networks import MLP
-from marltrain.policies.schedules import linear
+from marltrain.policies.hyperparameters.schedules import linear
+from marltrain.policies.networks.specs import MLP
 from marltrain.storage import json_files
 from marltrain.storage.json_files import read_json, to_json, write_json
 
@@ -97,7 +97,7 @@ def test_any_value_becomes_json(tmp_path):
     assert data["made"][0] == {"kind": "linear", "start": 1, "stop": 0, "steps": 10}
     assert data["made"][1] == {"type": "MLP", "hidden": [8], "activation": "tanh"}
     assert data["code"][0].endswith("test_json_files:test_json_comes_back")
-    assert data["code"][1:] == ["marltrain.policies.networks:MLP", "builtins:object"]
+    assert data["code"][1:] == ["marltrain.policies.networks.specs:MLP", "builtins:object"]
     assert data["path"] == str(tmp_path)
     assert data["3"] == ["a", "b"]
     write_json(tmp_path / "told.json", data)

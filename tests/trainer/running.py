@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.policies.batch import Experience
+from marltrain.policies.batches.batch import Experience
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.callbacks import EVENTS, Callback, Moment

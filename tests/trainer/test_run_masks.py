@@ -9,7 +9,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError
-from marltrain.policies.batch import Rollout
+from marltrain.policies.batches.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.callbacks import Callback
 from tests.toys import Crowd, Identity

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from tests.gymnasium_toys import Film
-from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs, some_rollout, some_transitions
+from tests.policies.some_batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs, some_rollout, some_transitions
 from tests.tiers import LONG, rounds
 from tests.toys import Identity
 from tests.trainer.running import SMALL, changed, dqn, ppo, trainer, weights

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from marltrain.policies.algorithms.registry import ALGORITHMS
+from marltrain.policies.agents.registry import ALGORITHMS
 from tests.whole.hash_cases import CASES, EVERY
 from tests.whole.hashes import checksum, main
 

@@ -13,7 +13,7 @@ from marltrain.core.layout import arrays_of, map_tree
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.memory_games import Recall
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import of_agent
+from tests.policies.some_batches import of_agent
 from tests.tiers import LONG, rounds
 from tests.toys import Crowd, Relay
 from tests.trainer.running import changed, noted_batches, trainer, weights

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.policies.learner.parallel.strategies import (
+from marltrain.policies.backends.strategies import (
     DataParallel,
     MirroredStrategy,
     MultiWorkerMirroredStrategy,

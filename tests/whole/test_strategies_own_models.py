@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.policies.learner.parallel.processes import free_ports
-from marltrain.policies.learner.parallel.strategies import (
+from marltrain.policies.backends.strategies import (
     DataParallel,
     MirroredStrategy,
     MultiWorkerMirroredStrategy,
     ParameterServerStrategy,
 )
+from marltrain.policies.learner.parallel.processes import free_ports
 from tests.tiers import LONG
 from tests.toys import Identity
 

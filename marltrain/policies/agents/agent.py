@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.encoding import action_dtype, action_shape, encoded, exploring_rows, in_units, indexed
 from marltrain.core.errors import AgentError
 from marltrain.core.layout import Array, Layout, Obs, Space, arrays_of, map_tree
 from marltrain.core.seeds import child_seed
@@ -17,10 +18,9 @@ from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.files import write_agents
 from marltrain.policies.agents.rng import RngMixin
-from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded, exploring_rows, in_units, indexed
-from marltrain.policies.batch import Acted, AgentState, Experience
+from marltrain.policies.batches.batch import Acted, AgentState, Experience
+from marltrain.policies.batches.player_one_hot import observed_by
 from marltrain.policies.learner.learner import Learner
-from marltrain.policies.player_one_hot import observed_by
 
 
 class Agent(RngMixin):
@@ -29,7 +29,7 @@ class Agent(RngMixin):
     observation_space, action_space: as the environment declares them. An agent made without spaces has None until it
     takes a seat.
     identity: names of the players that a shared agent tells apart: the one-hot of the observing player is added to its
-    observations, by the training loop and by `act`; see `policies.identity`. Empty for other agents.
+    observations, by the training loop and by `act`; see `batches.player_one_hot`. Empty for other agents.
     any_seat: whether the agent was made without spaces and never learns. Such an agent fits every seat. Its
     `observation_space`, `action_space` and `layout` are those of its current seat.
     """

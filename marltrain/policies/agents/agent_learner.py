@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from marltrain.core.encoding import in_units
 from marltrain.core.layout import Array, Layout, Obs, map_tree
 from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
 from marltrain.core.spec import PlayerSpec
-from marltrain.policies.agents.spaces import in_units
-from marltrain.policies.batch import Acted, Experience, Needs, Rollout
+from marltrain.policies.batches.batch import Acted, Experience, Rollout
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
+from marltrain.policies.memory.needs import Needs
 from marltrain.storage.state import State
 
 

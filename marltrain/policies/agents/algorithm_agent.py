@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from marltrain.core.encoding import described_spaces, spaces_from
 from marltrain.core.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
 from marltrain.core.layout import Array, Obs, Space, map_tree
 from marltrain.core.seeds import chosen_seed
@@ -21,20 +22,19 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
 from marltrain.policies.agents.placement import AUTO, CPU, Placement, moved, placement
 from marltrain.policies.agents.saved_images import IMAGES, check_images, described_images
-from marltrain.policies.agents.spaces import described_spaces, spaces_from
 from marltrain.policies.agents.weights import check_fit, network_of, read_weights, weights_in
-from marltrain.policies.algorithms.base import Algorithm
-from marltrain.policies.algorithms.reward_model import with_reward_model
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models, name_of, other_backend
-from marltrain.policies.batch import Acted, AgentState
+from marltrain.policies.batches.batch import Acted, AgentState
+from marltrain.policies.batches.player_one_hot import checked_players, layout_for
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.hyperparameters.stacked import AgentHyperparameters
+from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.interface.reward_model import with_reward_model
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, load_weights
-from marltrain.policies.learner.hyperparameters import AgentHyperparameters
-from marltrain.policies.learner.memory_numbers import Remembering
 from marltrain.policies.memory.config import Replay
-from marltrain.policies.networks import NetworkSpec, spec_from
-from marltrain.policies.player_one_hot import checked_players, layout_for
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.memory_numbers import Remembering
+from marltrain.policies.networks.specs import NetworkSpec, spec_from
 from marltrain.storage.checks import of_type
 
 REWARD_MODEL = "reward_model"

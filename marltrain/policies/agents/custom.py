@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.encoding import action_dtype, action_shape
 from marltrain.core.errors import AgentError, ConfigError, SaveError, error_text, shown
 from marltrain.core.layout import Array, Obs, Space, map_tree
 from marltrain.core.seeds import MOST_SEED, chosen_seed
@@ -22,16 +23,16 @@ from marltrain.policies.agents.agent_learner import what_followed
 from marltrain.policies.agents.arguments import AgentSignature, accepts
 from marltrain.policies.agents.custom_losses import Loss, LossBatch, named_losses
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
-from marltrain.policies.agents.spaces import action_dtype, action_shape
-from marltrain.policies.algorithms.base import MOST_PASSES, MOST_ROWS
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
 from marltrain.policies.backends.own import OwnModel
-from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, Transitions, TripletTransitions
-from marltrain.policies.learner.hyperparameters import AgentHyperparameters, StackedHyperparameters
+from marltrain.policies.batches.batch import Acted, AgentState, Batch, Rollout, Transitions, TripletTransitions
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.hyperparameters.stacked import AgentHyperparameters, StackedHyperparameters
+from marltrain.policies.interface.algorithm import MOST_PASSES, MOST_ROWS
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.parallel.model_replicas import ModelSteps, model_steps
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Rollouts
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.needs import Needs
 from marltrain.storage.state import State
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from marltrain.core.errors import SaveError, shown
-from marltrain.policies.algorithms.registry import ALGORITHMS
-from marltrain.policies.batch import AgentState
+from marltrain.policies.agents.registry import ALGORITHMS
+from marltrain.policies.batches.batch import AgentState
 
 MODEL = "the model or a function that makes it"
 AGENT = "a function that makes the agent"

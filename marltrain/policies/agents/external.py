@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.encoding import described_spaces, spaces_from
 from marltrain.core.errors import AgentError, SaveError, shown
 from marltrain.core.layout import Array, Obs, Space, map_tree
 from marltrain.core.legal import Legal
 from marltrain.core.seeds import MOST_SEED, fresh_seed, generator, restored, state_of
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.spaces import described_spaces, spaces_from
-from marltrain.policies.batch import Acted, Needs
+from marltrain.policies.batches.batch import Acted
 from marltrain.policies.learner.learner import PURPOSES, Learner, UpdateSchedule
-from marltrain.policies.learner.memory_numbers import AgentMemory, MemoryNumbers
 from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
+from marltrain.policies.memory.memory_numbers import AgentMemory, MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.sequences import transition_reader
 from marltrain.policies.memory.streams import Streams

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from marltrain.core.errors import AgentError, SaveError, shown, warn
 from marltrain.core.layout import Array
 from marltrain.policies.agents.custom_objects import CustomObjects
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
 from marltrain.storage.manifest import Description
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.encoding import described_spaces, encoded, spaces_from
 from marltrain.core.errors import AgentError, SpecError, shown
 from marltrain.core.layout import Array, Obs, Space, arrays_of, map_tree
 from marltrain.core.legal import Legal
@@ -18,8 +19,7 @@ from marltrain.core.settings import check_function, checked_arguments
 from marltrain.core.spaces import action_bounds
 from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.spaces import described_spaces, encoded, spaces_from
-from marltrain.policies.batch import Acted, AgentState
+from marltrain.policies.batches.batch import Acted, AgentState
 
 
 class RandomAgent(Agent):

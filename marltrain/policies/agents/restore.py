@@ -12,8 +12,8 @@ from marltrain.core.errors import AgentError, SaveError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.custom_objects import EXTERNAL
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
-from marltrain.policies.batch import AgentState
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
+from marltrain.policies.batches.batch import AgentState
 
 
 def restore(

@@ -13,9 +13,9 @@ import numpy as np
 
 from marltrain.core.errors import SaveError, shown
 from marltrain.core.layout import Part
-from marltrain.policies.algorithms.base import Algorithm
-from marltrain.policies.images import AUTO, FIRST, FRAMES_LAST, LAST, NONE, image_axes
-from marltrain.policies.networks import NetworkSpec
+from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.networks.images import AUTO, FIRST, FRAMES_LAST, LAST, NONE, image_axes
+from marltrain.policies.networks.specs import NetworkSpec
 
 IMAGES = "images"
 """Key of the description: name of an image -> order of its axes, as networks with channels="auto" read them."""

@@ -24,7 +24,7 @@ from marltrain.policies.agents.files import (
     shapes_of,
 )
 from marltrain.policies.agents.saved_images import IMAGES
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.files import check_free, path_of, replacing_folder, write_arrays
 from marltrain.storage.manifest import Description
 

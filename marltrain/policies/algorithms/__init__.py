@@ -1,4 +1,4 @@
-"""Algorithms, written over `ops`: one file each, entered in `registry.py`, and below for type checkers."""
+"""Algorithms, written over `ops`: one file each, entered in `agents/registry.py`, and below for type checkers."""
 
 TYPE_CHECKING = False  # true for type checkers
 

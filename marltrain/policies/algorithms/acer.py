@@ -14,13 +14,22 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
-from marltrain.policies.batch import Batch, Column, Needs, Rollout
+from marltrain.policies.batches.batch import Batch, Rollout
+from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch
 from marltrain.policies.distributions import Categorical, masked, policy_numbers_of
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import (
+    FASTEST,
+    MOST_PASSES,
+    Algorithm,
+    Networks,
+    Phase,
+    Settings,
+    weighted_mean,
+)
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS
-from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.schedules import Schedule
-from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
+from marltrain.policies.memory.needs import Column, Needs
+from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
 
 SMALL = 1e-6
 """Added to probabilities in denominators."""
@@ -123,7 +132,7 @@ class ACERAlgorithm(Algorithm):
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add `target`, the Retrace values of the actions taken, and `behavior`, the probabilities that acted."""
-        from marltrain.policies.returns import next_values, retrace
+        from marltrain.policies.algorithms.returns import next_values, retrace
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")

@@ -11,8 +11,9 @@ import numpy as np
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
-from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, Networks, Settings, weighted_mean
-from marltrain.policies.batch import Batch, Column, Needs, Rollout
+from marltrain.policies.batches.batch import Batch, Rollout
+from marltrain.policies.batches.normalization import SAME
+from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch
 from marltrain.policies.distributions import (
     CONTINUOUS,
     Categorical,
@@ -21,11 +22,11 @@ from marltrain.policies.distributions import (
     distribution_of,
     policy_numbers_of,
 )
-from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.normalization import SAME
-from marltrain.policies.recurrence import carries_after, memory_of, needs_of
-from marltrain.policies.schedules import Schedule
-from marltrain.policies.tensor_batch import TensorBatch, WholeBatch
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, Networks, Settings, weighted_mean
+from marltrain.policies.interface.recurrence import carries_after, memory_of, needs_of
+from marltrain.policies.memory.needs import Column, Needs
+from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
 
 TRUNK, SHARED = "actor_critic", "shared_trunk"
 """Name of the network with a policy head and a value head, and of the setting that asks for it."""
@@ -200,7 +201,7 @@ class ActorCritic(Algorithm):
         With `normalize_returns`, advantages and targets are those of the divided rewards. With `normalize_values`,
         `value` and `target` are in the critic's units.
         """
-        from marltrain.policies.returns import gae
+        from marltrain.policies.algorithms.returns import gae
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")
@@ -230,7 +231,7 @@ class ActorCritic(Algorithm):
 
         A recurrent critic evaluates what follows the last row of a trace with the carry after that row.
         """
-        from marltrain.policies.returns import next_values
+        from marltrain.policies.algorithms.returns import next_values
 
         (network, head), memory = self.critic_head, memory_of(tensors, self.critic_head[0])
         outputs = nets[network](*self.critic_inputs(tensors.obs, tensors.state), *memory)
@@ -297,7 +298,7 @@ def rewards_of(batch: Rollout, tensors: WholeBatch, hyper: Mapping[str, Any]) ->
 
     The statistics hold the returns of all rollouts including this one, see `returns_so_far`.
     """
-    from marltrain.policies.returns import returns_so_far
+    from marltrain.policies.algorithms.returns import returns_so_far
 
     if RETURN in tensors.statistics:
         returns = returns_so_far(batch.reward, batch.discount, batch.cut)
@@ -351,7 +352,7 @@ def _check_networks(name: str, settings: Any) -> None:
 
 def rollout_metrics(batch: Rollout, value: Array, target: Array) -> dict[str, Array]:
     """Return metrics [K] of an agent's own new rows: of rewards, and the critic's values and targets; NaN if none."""
-    from marltrain.policies.returns import explained_variance
+    from marltrain.policies.algorithms.returns import explained_variance
 
     weight = batch.fresh_weight if batch.own is None else batch.fresh_weight * batch.own
     total = weight.sum(1, dtype=np.float64)

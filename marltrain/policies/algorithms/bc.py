@@ -12,12 +12,20 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.algorithms.imitation import Expert
-from marltrain.policies.batch import Needs
 from marltrain.policies.distributions import Continuous, distribution_of, policy_numbers_of
-from marltrain.policies.networks import NetworkDefinition
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import (
+    FASTEST,
+    MOST_PASSES,
+    Algorithm,
+    Networks,
+    Phase,
+    Settings,
+    weighted_mean,
+)
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.networks.specs import NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from marltrain.core.layout import Layout, Space
 from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import Networks, weighted_mean
 from marltrain.policies.algorithms.q_learning import QLearning, QLearningSettings
+from marltrain.policies.interface.algorithm import Networks, weighted_mean
 
 MOST_ATOMS = 1001
 LEAST = 1e-30

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Layout, Space, size_of
 from marltrain.core.settings import setting
-from marltrain.policies.algorithms.base import Algorithm, missing, weighted_mean
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
-from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team, TeamSettings, by_member, for_players
 from marltrain.policies.algorithms.off_policy import OffPolicyActorCritic, UniformReplaySettings
-from marltrain.policies.batch import Needs
-from marltrain.policies.networks import Head, NetworkDefinition
+from marltrain.policies.interface.algorithm import Algorithm, missing, weighted_mean
+from marltrain.policies.interface.joint import JointAlgorithm, Member, Team, TeamSettings, by_member, for_players
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.networks.specs import Head, NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from marltrain.core.layout import Layout, Space
 from marltrain.core.settings import setting
 from marltrain.core.spec import MOST_STATE
 from marltrain.policies.algorithms.actor_critic import ActorCritic
-from marltrain.policies.algorithms.base import STATE
-from marltrain.policies.batch import Needs, StateNeed
-from marltrain.policies.networks import Head, NetworkDefinition, Recurrent
+from marltrain.policies.interface.algorithm import STATE
+from marltrain.policies.memory.needs import Needs, StateNeed
+from marltrain.policies.networks.specs import Head, NetworkDefinition, Recurrent
 
 INPUTS = {"state": "state", "joint": "observations", "agent_specific": "state", "own": None}
 """The critic's input -> the kind of global state that it needs; see `StateNeed`."""

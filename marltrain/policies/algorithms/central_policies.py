@@ -12,12 +12,12 @@ from gymnasium import spaces
 from marltrain.core.errors import SpecError
 from marltrain.core.layout import Array, Space
 from marltrain.core.settings import setting
-from marltrain.policies.batch import Column
 from marltrain.policies.distributions import Continuous, RelaxedCategorical, policy_numbers_of
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
-from marltrain.policies.networks import Head
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.memory.needs import Column
+from marltrain.policies.networks.specs import Head
 
 
 @dataclass(frozen=True, kw_only=True)

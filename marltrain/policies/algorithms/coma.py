@@ -15,15 +15,16 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import rollout_metrics
-from marltrain.policies.algorithms.base import FASTEST, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
 from marltrain.policies.backends.base import OPTIMIZERS
-from marltrain.policies.batch import Batch, Needs, Rollout
+from marltrain.policies.batches.batch import Batch, Rollout
+from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.distributions import Categorical
 from marltrain.policies.distributions.categorical import masked
-from marltrain.policies.networks import MLP, Head, NetworkDefinition
-from marltrain.policies.schedules import Schedule, linear
-from marltrain.policies.tensor_batch import WholeBatch
+from marltrain.policies.hyperparameters.schedules import Schedule, linear
+from marltrain.policies.interface.algorithm import FASTEST, Algorithm, Networks, Phase, Settings, weighted_mean
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition
 
 SMALL = 1e-20
 """Smallest probability of an action, against the logarithm of 0."""
@@ -179,7 +180,7 @@ class COMAAlgorithm(Algorithm):
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add `target` (TD(lambda)), `critic_weight`, by which rows train the critic, and metrics of the rollout."""
-        from marltrain.policies.returns import gae
+        from marltrain.policies.algorithms.returns import gae
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")

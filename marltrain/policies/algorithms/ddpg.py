@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import Networks, Phase, absolute_error, weighted_mean
 from marltrain.policies.algorithms.off_policy import DeterministicActorCritic, DeterministicSettings, policy
+from marltrain.policies.interface.algorithm import Networks, Phase, absolute_error, weighted_mean
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import CompiledForm, Networks, weighted_mean
 from marltrain.policies.algorithms.q_learning import QLearning, QLearningSettings
+from marltrain.policies.interface.algorithm import CompiledForm, Networks, weighted_mean
 
 
 @dataclass(frozen=True, kw_only=True)

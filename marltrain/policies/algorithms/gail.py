@@ -12,13 +12,13 @@ from marltrain.core.layout import Array
 from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.algorithms.imitation import Expert, action_vector, width_of
 from marltrain.policies.algorithms.ppo import PPOAlgorithm, PPOSettings
-from marltrain.policies.algorithms.reward_model import Rewarded, RewardModel
-from marltrain.policies.networks import Head, NetworkDefinition
-from marltrain.policies.schedules import Schedule
-from marltrain.policies.tensor_batch import WholeBatch
+from marltrain.policies.batches.tensor_batch import WholeBatch
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, Networks, Phase, weighted_mean
+from marltrain.policies.interface.reward_model import Rewarded, RewardModel
+from marltrain.policies.networks.specs import Head, NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)

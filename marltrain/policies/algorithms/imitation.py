@@ -12,11 +12,11 @@ from gymnasium import spaces
 from marltrain.core.errors import AgentError, ConfigError, shown
 from marltrain.core.layout import Layout, Space, map_tree, size_of
 from marltrain.core.settings import Unsaved
-from marltrain.policies.algorithms.base import NORMALIZE
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.demonstrations import Demonstrations
+from marltrain.policies.batches.player_one_hot import players_of
+from marltrain.policies.demonstrations.demonstrations import Demonstrations
 from marltrain.policies.distributions import Continuous
-from marltrain.policies.player_one_hot import players_of
+from marltrain.policies.interface.algorithm import NORMALIZE
 
 
 class Expert:

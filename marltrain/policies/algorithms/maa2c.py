@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.a2c import A2CAlgorithm, A2CSettings
-from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.algorithms.central_critic import CentralCritic, CentralCriticSettings
+from marltrain.policies.interface.algorithm import CompiledForm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import FASTEST, Networks, weighted_mean
 from marltrain.policies.algorithms.central_actions import (
     CentralActions,
     CentralActionsSettings,
@@ -20,10 +19,11 @@ from marltrain.policies.algorithms.central_actions import (
     actions_taken,
 )
 from marltrain.policies.algorithms.central_policies import VectorPolicySettings, policy_of
-from marltrain.policies.algorithms.joint import JointPhase, Member, Team, by_member
-from marltrain.policies.batch import Column
-from marltrain.policies.networks import NetworkDefinition
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import FASTEST, Networks, weighted_mean
+from marltrain.policies.interface.joint import JointPhase, Member, Team, by_member
+from marltrain.policies.memory.needs import Column
+from marltrain.policies.networks.specs import NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.algorithms.central_critic import CentralCritic, CentralCriticSettings
 from marltrain.policies.algorithms.ppo import PPOAlgorithm, PPOSettings
+from marltrain.policies.interface.algorithm import CompiledForm
 
 
 @dataclass(frozen=True, kw_only=True)

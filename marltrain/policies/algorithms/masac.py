@@ -14,17 +14,17 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import Phase, weighted_mean
 from marltrain.policies.algorithms.central_actions import (
     CentralActions,
     CentralActionsSettings,
     JointActions,
     actions_taken,
 )
-from marltrain.policies.algorithms.joint import JointPhase, Member, Team, by_member
 from marltrain.policies.algorithms.sac import EntropySettings, SACAlgorithm, expected_value
 from marltrain.policies.distributions import masked
-from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.interface.algorithm import Phase, weighted_mean
+from marltrain.policies.interface.joint import JointPhase, Member, Team, by_member
+from marltrain.policies.networks.specs import NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)

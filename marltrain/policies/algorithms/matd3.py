@@ -15,10 +15,10 @@ from gymnasium import spaces
 from marltrain.core.layout import Array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.joint import JointPhase, Member
 from marltrain.policies.algorithms.maddpg import MADDPGAlgorithm, MADDPGSettings
 from marltrain.policies.algorithms.td3 import SmoothingSettings, clipped_noise
 from marltrain.policies.distributions.draws import normals
+from marltrain.policies.interface.joint import JointPhase, Member
 
 
 @dataclass(frozen=True, kw_only=True)

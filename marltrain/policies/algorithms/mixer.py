@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from marltrain.policies.algorithms.base import MixerForm
 from marltrain.policies.algorithms.central_critic import INPUTS
-from marltrain.policies.batch import StateNeed
-from marltrain.policies.networks import MLP, Head, NetworkDefinition
+from marltrain.policies.interface.algorithm import MixerForm
+from marltrain.policies.memory.needs import StateNeed
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition
 
 MIXER = "mixer"
 """Name of the mixer among the networks of a team."""

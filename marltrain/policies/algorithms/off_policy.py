@@ -12,7 +12,10 @@ from gymnasium import spaces
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
-from marltrain.policies.algorithms.base import (
+from marltrain.policies.distributions import Continuous
+from marltrain.policies.exploration import ActionNoise, ContinuousExploration
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import (
     FASTEST,
     MOST_PASSES,
     Algorithm,
@@ -20,14 +23,11 @@ from marltrain.policies.algorithms.base import (
     Settings,
     weighted_mean,
 )
-from marltrain.policies.batch import Column, Needs
-from marltrain.policies.default_network import default_network
-from marltrain.policies.distributions import Continuous
-from marltrain.policies.exploration import ActionNoise, ContinuousExploration
+from marltrain.policies.interface.recurrence import needs_of
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
-from marltrain.policies.networks import MLP, Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.recurrence import needs_of
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.needs import Column, Needs
+from marltrain.policies.networks.default_network import default_network
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, NetworkSpec
 
 
 @dataclass(frozen=True, kw_only=True)

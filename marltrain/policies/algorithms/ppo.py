@@ -17,7 +17,6 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards
-from marltrain.policies.algorithms.base import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.algorithms.lagging import ClippedLag, centered, check_correction, lags, ratio_metrics, traces
 from marltrain.policies.algorithms.replayed_rollouts import (
     ReplayedRollouts,
@@ -26,10 +25,12 @@ from marltrain.policies.algorithms.replayed_rollouts import (
     row_sizes,
     truncated,
 )
-from marltrain.policies.batch import Batch, Needs
+from marltrain.policies.batches.batch import Batch
+from marltrain.policies.batches.tensor_batch import WholeBatch
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.learner.minibatches import shares_of
-from marltrain.policies.schedules import Schedule
-from marltrain.policies.tensor_batch import WholeBatch
+from marltrain.policies.memory.needs import Needs
 
 PENALTIES = 1e-6, 1e6
 """Smallest and largest adapted `kl_penalty`."""

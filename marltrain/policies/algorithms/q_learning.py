@@ -17,7 +17,11 @@ from gymnasium import spaces
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
-from marltrain.policies.algorithms.base import (
+from marltrain.policies.distributions import masked
+from marltrain.policies.distributions.draws import normals
+from marltrain.policies.exploration import ActionChoice, DiscreteExploration
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import (
     FASTEST,
     MOST_PASSES,
     Algorithm,
@@ -27,14 +31,10 @@ from marltrain.policies.algorithms.base import (
     absolute_error,
     missing,
 )
-from marltrain.policies.batch import Needs
-from marltrain.policies.distributions import masked
-from marltrain.policies.distributions.draws import normals
-from marltrain.policies.exploration import ActionChoice, DiscreteExploration
+from marltrain.policies.interface.recurrence import BurnIn, memory_of, needs_of
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
-from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.recurrence import BurnIn, memory_of, needs_of
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ from marltrain.core.layout import Layout, Space
 from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import FASTEST, CompiledForm
 from marltrain.policies.algorithms.central_critic import INPUTS
-from marltrain.policies.algorithms.joint import Team
 from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
 from marltrain.policies.algorithms.value_mixing import ValueMixing, ValueMixingSettings
-from marltrain.policies.batch import Needs
-from marltrain.policies.networks import WIDEST, NetworkDefinition
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import FASTEST, CompiledForm
+from marltrain.policies.interface.joint import Team
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.networks.specs import WIDEST, NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)

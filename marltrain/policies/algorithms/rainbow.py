@@ -9,8 +9,8 @@ from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.c51 import C51Algorithm, C51Settings
+from marltrain.policies.hyperparameters.schedules import linear
 from marltrain.policies.memory.config import LONGEST, Prioritized, Replay
-from marltrain.policies.schedules import linear
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ import numpy as np
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.core.settings import setting
-from marltrain.policies.batch import Needs
+from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.memory.config import LONGEST, Replay
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.needs import Needs
 
 MOST_LOG_RATIO = 20.0
 """Limit of the size of log-ratios in priorities, which are finite then."""

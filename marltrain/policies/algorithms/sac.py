@@ -15,20 +15,20 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import FASTEST, Networks, Phase, weighted_mean
 from marltrain.policies.algorithms.off_policy import (
     OffPolicyActorCritic,
     OffPolicySettings,
     mean_error,
     squared_errors,
 )
-from marltrain.policies.batch import Column
 from marltrain.policies.distributions import Categorical, SquashedGaussian, masked, policy_numbers_of
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration import ActionChoice, ActionNoise, DiscreteExploration, SampleNoise
-from marltrain.policies.networks import Head, NetworkDefinition
-from marltrain.policies.recurrence import BurnIn, memory_after, memory_before, memory_of
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import FASTEST, Networks, Phase, weighted_mean
+from marltrain.policies.interface.recurrence import BurnIn, memory_after, memory_before, memory_of
+from marltrain.policies.memory.needs import Column
+from marltrain.policies.networks.specs import Head, NetworkDefinition
 
 
 @dataclass(frozen=True, kw_only=True)

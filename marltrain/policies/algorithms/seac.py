@@ -13,11 +13,12 @@ from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.a2c import A2CAlgorithm, A2CSettings
-from marltrain.policies.algorithms.base import CompiledForm, Networks, weighted_mean
 from marltrain.policies.algorithms.lagging import check_correction
-from marltrain.policies.batch import Batch, Needs, Rollout
-from marltrain.policies.schedules import Schedule
-from marltrain.policies.tensor_batch import WholeBatch
+from marltrain.policies.batches.batch import Batch, Rollout
+from marltrain.policies.batches.tensor_batch import WholeBatch
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import CompiledForm, Networks, weighted_mean
+from marltrain.policies.memory.needs import Needs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from marltrain.core.layout import Array
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import MOST_PASSES, Networks, Phase, weighted_mean
 from marltrain.policies.algorithms.off_policy import (
     DeterministicActorCritic,
     DeterministicSettings,
@@ -21,7 +20,8 @@ from marltrain.policies.algorithms.off_policy import (
     squared_errors,
 )
 from marltrain.policies.distributions.draws import normals
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import MOST_PASSES, Networks, Phase, weighted_mean
 
 
 @dataclass(frozen=True, kw_only=True)

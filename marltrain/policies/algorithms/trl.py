@@ -29,7 +29,11 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import (
+from marltrain.policies.algorithms.off_policy import mean_error
+from marltrain.policies.distributions import Categorical, masked, policy_numbers_of
+from marltrain.policies.exploration import ActionChoice, DiscreteExploration
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import (
     FASTEST,
     MOST_PASSES,
     Algorithm,
@@ -38,13 +42,9 @@ from marltrain.policies.algorithms.base import (
     Settings,
     weighted_mean,
 )
-from marltrain.policies.algorithms.off_policy import mean_error
-from marltrain.policies.batch import Needs
-from marltrain.policies.distributions import Categorical, masked, policy_numbers_of
-from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Triplets, replay_of
-from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
 
 MOST_GAMMA = 1 - 1e-6
 """Largest discount: values are powers of gamma."""

@@ -10,10 +10,10 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
-from marltrain.policies.algorithms.base import FASTEST, MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
-from marltrain.policies.algorithms.natural_gradient import NaturalGradient
-from marltrain.policies.schedules import Schedule
-from marltrain.policies.tensor_batch import TensorBatch
+from marltrain.policies.batches.tensor_batch import TensorBatch
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import FASTEST, MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
+from marltrain.policies.interface.natural_gradient import NaturalGradient
 
 
 @dataclass(frozen=True, kw_only=True)

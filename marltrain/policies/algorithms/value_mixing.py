@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from marltrain.core.settings import Range, setting
-from marltrain.policies.algorithms.base import (
+from marltrain.policies.algorithms.q_learning import QLearning
+from marltrain.policies.exploration import DiscreteExploration
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import (
     FASTEST,
     MOST_PASSES,
     CompiledForm,
@@ -20,7 +23,7 @@ from marltrain.policies.algorithms.base import (
     missing,
     weighted_mean,
 )
-from marltrain.policies.algorithms.joint import (
+from marltrain.policies.interface.joint import (
     JointAlgorithm,
     JointPhase,
     Member,
@@ -28,12 +31,9 @@ from marltrain.policies.algorithms.joint import (
     TeamSettings,
     learned_only,
 )
-from marltrain.policies.algorithms.q_learning import QLearning
-from marltrain.policies.batch import Needs
-from marltrain.policies.exploration import DiscreteExploration
+from marltrain.policies.interface.recurrence import BurnIn, needs_of
 from marltrain.policies.memory.config import MOST_STEPS
-from marltrain.policies.recurrence import BurnIn, needs_of
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.needs import Needs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,13 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, AdvantageSettings
-from marltrain.policies.algorithms.base import FASTEST, Algorithm, CompiledForm, weighted_mean
 from marltrain.policies.algorithms.central_critic import INPUTS
-from marltrain.policies.algorithms.joint import (
+from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
+from marltrain.policies.backends.base import OPTIMIZERS
+from marltrain.policies.batches.batch import TeamRollout
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, weighted_mean
+from marltrain.policies.interface.joint import (
     JointAlgorithm,
     JointPhase,
     Member,
@@ -23,11 +27,8 @@ from marltrain.policies.algorithms.joint import (
     for_players,
     learned_only,
 )
-from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
-from marltrain.policies.backends.base import OPTIMIZERS
-from marltrain.policies.batch import Needs, TeamRollout
-from marltrain.policies.networks import WIDEST, NetworkDefinition
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.networks.specs import WIDEST, NetworkDefinition
 
 MIX = "mix"
 
@@ -144,7 +145,7 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
         With lambda = 1, the target is r_t + gamma r_t+1 + ... + gamma^n V_tot(s_t+n) up to the end of the rollout, and
         the advantage is the target less V_tot(s_t); with lambda = 0, it is r_t + gamma V_tot(s_t+1) - V_tot(s_t).
         """
-        from marltrain.policies.returns import explained_variance, gae
+        from marltrain.policies.algorithms.returns import explained_variance, gae
 
         value = to_numpy(self._team_value(ops, team))
         following = team.side_by_side(lambda member: _next_value(ops, member))

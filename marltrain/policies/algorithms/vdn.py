@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import CompiledForm
-from marltrain.policies.algorithms.joint import Team
 from marltrain.policies.algorithms.value_mixing import ValueMixing, ValueMixingSettings
+from marltrain.policies.interface.algorithm import CompiledForm
+from marltrain.policies.interface.joint import Team
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from marltrain.core.settings import setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.base import CompiledForm, weighted_mean
-from marltrain.policies.algorithms.joint import JointPhase, Member, Team, learned_only
 from marltrain.policies.algorithms.mixer import MIXER
 from marltrain.policies.algorithms.qmix import Mixing, QMIXSettings
 from marltrain.policies.distributions import masked
-from marltrain.policies.networks import MLP, WIDEST, Head, NetworkDefinition, Recurrent
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.interface.algorithm import CompiledForm, weighted_mean
+from marltrain.policies.interface.joint import JointPhase, Member, Team, learned_only
+from marltrain.policies.networks.specs import MLP, WIDEST, Head, NetworkDefinition, Recurrent
 
 CENTRAL_Q, CENTRAL_MIXER = "central_q", "central_mixer"
 

@@ -8,7 +8,7 @@ from typing import Any
 from marltrain.core.errors import ConfigError, did_you_mean, error_text
 from marltrain.core.extras import install, is_installed
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.learner.parallel.strategies import chosen
+from marltrain.policies.backends.strategies import chosen
 
 INSTALL = {"tensorflow": install("tensorflow"), "torch": "pip install torch"}
 BACKENDS = tuple(INSTALL)

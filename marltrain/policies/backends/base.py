@@ -16,9 +16,9 @@ import numpy as np
 from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends.strategies import Strategy
 from marltrain.policies.backends.trials import Trial
-from marltrain.policies.learner.parallel.strategies import Strategy
-from marltrain.policies.networks import NetworkDefinition, Plan
+from marltrain.policies.networks.specs import NetworkDefinition, Plan
 from marltrain.storage.checks import finite, shaped, within
 
 Tensor = Any

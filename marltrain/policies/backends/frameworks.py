@@ -8,7 +8,7 @@ from typing import Any
 
 from marltrain.core.errors import AgentError, shown
 from marltrain.core.remedies import written
-from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.networks.specs import NetworkDefinition
 
 
 def framework_of(model: object) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array, arrays_of, map_tree
-from marltrain.policies.networks import NetworkDefinition
+from marltrain.policies.networks.specs import NetworkDefinition
 
 ROWS = 4
 """Rows of a trial's batches; only the first row is equal in both."""

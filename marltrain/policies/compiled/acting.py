@@ -13,11 +13,11 @@ from numba import float32
 from marltrain.core.layout import Array, Obs
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, bools, copy, f32, f64, i64, record_at
-from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.backends.base import StackedNetwork
-from marltrain.policies.batch import Acted
+from marltrain.policies.batches.batch import Acted
 from marltrain.policies.compiled.network import NETWORK, forward, widths_of, write_network
-from marltrain.policies.networks import Head
+from marltrain.policies.interface.algorithm import CompiledForm
+from marltrain.policies.networks.specs import Head
 
 GREEDY, SAMPLE, GAUSSIAN = range(3)
 """Action rules: epsilon-greedy on values; a sample from the softmax of logits; a sample of a normal distribution."""

@@ -12,7 +12,7 @@ from marltrain.jit.compiling import compiled
 from marltrain.jit.views import call, f32
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer_entry
-from marltrain.policies.networks import MLP, Plan
+from marltrain.policies.networks.specs import MLP, Plan
 
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 MOST_LAYERS = 9

@@ -14,9 +14,9 @@ from numba import float32
 
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import add_at, bools, call, copy, f32, f64, i64, record_at, value_at
+from marltrain.policies.batches.normalization import SAME
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
 from marltrain.policies.compiled.optimizers import norm, optimizer_step, products_of_part
-from marltrain.policies.normalization import SAME
 
 METRICS = 10
 ACTOR_LOSS, CRITIC_LOSS, LOSS, ENTROPY, KL, CLIP_SHARE, NORM = range(7)

@@ -10,7 +10,9 @@ import numpy as np
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import copy, f32, f64, i64, next_double, record_at
 from marltrain.policies.compiled.acting import ACT
-from marltrain.policies.compiled.priority_kernel import (
+from marltrain.policies.compiled.q_kernel import Q_STEP, step, step_at, targets_follow
+from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
+from marltrain.policies.memory.compiled.priority_kernel import (
     PRIORITIES,
     draw_rows,
     follow_ring,
@@ -18,9 +20,7 @@ from marltrain.policies.compiled.priority_kernel import (
     share_out,
     trees_at,
 )
-from marltrain.policies.compiled.q_kernel import Q_STEP, step, step_at, targets_follow
-from marltrain.policies.compiled.replay_kernel import READING, draw, read, reading_at
-from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
+from marltrain.policies.memory.compiled.replay_kernel import READING, draw, read, reading_at
 
 _ONE = (
     "reading",  # address of a READING

@@ -11,10 +11,10 @@ from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import call, f32, record_at
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.mixer_kernel import MIXER
-from marltrain.policies.compiled.replay_kernel import READING, reading_at
 from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
 from marltrain.policies.compiled.team_kernel import TEAM_STEP, team_step_at, team_targets_follow
-from marltrain.policies.compiled.team_replay_kernel import TEAM_READING, draw_steps, read_steps, team_reading_at
+from marltrain.policies.memory.compiled.replay_kernel import READING, reading_at
+from marltrain.policies.memory.compiled.team_replay_kernel import TEAM_READING, draw_steps, read_steps, team_reading_at
 
 _ONE = (
     "reading",  # address of a TEAM_READING

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from marltrain.core.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling, normal_from, normal_of
-from marltrain.policies.networks import Head
+from marltrain.policies.networks.specs import Head
 
 TRIES = 4
 """Proposals for each gamma variate. All are rejected with probability below 0.05 ** 4 = 6e-6."""

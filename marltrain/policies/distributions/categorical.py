@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from marltrain.core.layout import Array
 from marltrain.policies.distributions.draws import Sampling, gumbel_from, gumbel_of
-from marltrain.policies.networks import Head
+from marltrain.policies.networks.specs import Head
 
 ILLEGAL = -1e9
 """Logit of illegal actions; its exp() is exactly 0 in float32."""

@@ -14,7 +14,7 @@ from marltrain.core.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling, normal_from, normals
 from marltrain.policies.distributions.normal_mixture import mean_log_slope
-from marltrain.policies.networks import Head
+from marltrain.policies.networks.specs import Head
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 """Default bounds of log standard deviations that depend on the observation (Haarnoja et al. 2018, published code)."""

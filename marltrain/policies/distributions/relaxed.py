@@ -14,7 +14,7 @@ from gymnasium import spaces
 from marltrain.core.layout import Array
 from marltrain.policies.distributions.categorical import gumbel, masked
 from marltrain.policies.distributions.draws import Sampling, gumbel_from
-from marltrain.policies.networks import Head
+from marltrain.policies.networks.specs import Head
 
 
 class RelaxedCategorical:

@@ -15,10 +15,10 @@ import numpy as np
 from marltrain.core.errors import ConfigError, shown
 from marltrain.core.layout import Array
 from marltrain.core.settings import setting
-from marltrain.policies.batch import Column
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
+from marltrain.policies.memory.needs import Column
 
 GREEDY, GAUSSIAN, OU = "greedy", "gaussian", "ornstein_uhlenbeck"
 

@@ -16,7 +16,7 @@ from marltrain.core.settings import setting
 from marltrain.policies.distributions.categorical import masked
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup
-from marltrain.policies.schedules import Schedule, linear
+from marltrain.policies.hyperparameters.schedules import Schedule, linear
 
 NOISE: dict[str, tuple[str, ...]] = {
     "greedy": (),

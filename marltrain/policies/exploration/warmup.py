@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from marltrain.core.errors import ConfigError, shown
 from marltrain.core.settings import setting
-from marltrain.policies.schedules import Schedule, switch
+from marltrain.policies.hyperparameters.schedules import Schedule, switch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.core.layout import Array, Obs, map_tree
-from marltrain.policies.algorithms.base import OBSERVATION, Algorithm
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network
-from marltrain.policies.batch import Acted
+from marltrain.policies.batches.batch import Acted
+from marltrain.policies.batches.normalization import RunningStatistics, normalized_observations
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
-from marltrain.policies.learner.hyperparameters import StackedHyperparameters
-from marltrain.policies.normalization import RunningStatistics, normalized_observations
-from marltrain.policies.recurrence import carries_of, column_of
+from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
+from marltrain.policies.interface.algorithm import OBSERVATION, Algorithm
+from marltrain.policies.interface.recurrence import carries_of, column_of
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing

@@ -13,35 +13,36 @@ import numpy as np
 from marltrain.core.errors import ConfigError, SaveError
 from marltrain.core.layout import Array, Obs
 from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
-from marltrain.policies.algorithms.base import Algorithm, Networks
-from marltrain.policies.algorithms.joint import JointAlgorithm, TeamNetworks
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.batch import Acted, AgentState, Batch, Needs, Rollout, SequenceTransitions, Transitions
+from marltrain.policies.batches.batch import Acted, AgentState, Batch, Rollout, SequenceTransitions, Transitions
+from marltrain.policies.batches.normalization import NORMALIZED, normalized_batch, observe
+from marltrain.policies.batches.player_one_hot import players_of
+from marltrain.policies.batches.tensor_batch import WholeBatch
+from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
+from marltrain.policies.interface.algorithm import Algorithm, Networks
+from marltrain.policies.interface.joint import JointAlgorithm, TeamNetworks
+from marltrain.policies.interface.recurrence import check_draws, check_recurrent, sequence_columns
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import MeanMetrics
-from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import PURPOSES, Learner, UpdateSchedule
 from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.goals import goal_parts
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.streams import Streams
-from marltrain.policies.normalization import NORMALIZED, normalized_batch, observe
-from marltrain.policies.player_one_hot import players_of
-from marltrain.policies.recurrence import check_draws, check_recurrent, sequence_columns
-from marltrain.policies.tensor_batch import WholeBatch
 from marltrain.storage.checks import counted
 from marltrain.storage.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.planned_updates import CompiledUpdates
+    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
 
 TEAM = "team/"
 """Prefix of the names of the arrays of a team's networks in the state of an agent."""
@@ -160,7 +161,7 @@ class AlgorithmLearner(Learner):
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> Reader:
         """See `Learner`; compiled code reads transitions where it supports them."""
-        from marltrain.policies.compiled.replay_kernel import reader_of  # loads numba
+        from marltrain.policies.memory.compiled.replay_kernel import reader_of  # loads numba
         from marltrain.policies.memory.prioritized_rollouts import PrioritizedRolloutReader
 
         needs = self.needs
@@ -245,8 +246,8 @@ class AlgorithmLearner(Learner):
         """See `Learner`."""
         if self.obstacle() != "":
             return None
-        from marltrain.policies.compiled.replay_kernel import CompiledReader
-        from marltrain.policies.compiled.replay_update import ReplayUpdates
+        from marltrain.policies.learner.compiled.replay_update import ReplayUpdates
+        from marltrain.policies.memory.compiled.replay_kernel import CompiledReader
 
         (step,) = self.steps
         return ReplayUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None

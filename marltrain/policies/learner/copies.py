@@ -6,9 +6,9 @@ import copy
 from collections.abc import Callable
 
 from marltrain.policies.backends.base import Network
+from marltrain.policies.batches.normalization import LIMITS
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.normalization import LIMITS
 from marltrain.storage.checks import finite, within
 from marltrain.storage.state import State
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array, map_tree
-from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer
+from marltrain.policies.batches.row_draws import Draw
+from marltrain.policies.batches.tensor_batch import TensorBatch
+from marltrain.policies.interface.algorithm import Algorithm, Phase
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.row_draws import Draw
-from marltrain.policies.tensor_batch import TensorBatch
 
 GRADIENT_NOISE, GRADIENT_SIGNAL, GRADIENT_ROWS = "gradient_noise", "gradient_signal", "gradient_rows"
 """Metrics of `GradientStep.measure_noise`; the first two are followed by "/" and the name of a network."""

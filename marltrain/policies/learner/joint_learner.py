@@ -10,9 +10,11 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array
-from marltrain.policies.algorithms.joint import JointAlgorithm
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
-from marltrain.policies.batch import TeamBatch, TeamRollout
+from marltrain.policies.batches.batch import TeamBatch, TeamRollout
+from marltrain.policies.batches.normalization import NORMALIZED, RunningStatistics, normalized_batch, observe
+from marltrain.policies.interface.joint import JointAlgorithm
+from marltrain.policies.interface.recurrence import sequence_columns
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, hindrance
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_step import MeanMetrics
@@ -24,11 +26,9 @@ from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.memory.team_rollouts import TeamRolloutReader
-from marltrain.policies.normalization import NORMALIZED, RunningStatistics, normalized_batch, observe
-from marltrain.policies.recurrence import sequence_columns
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.planned_updates import CompiledUpdates
+    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
 
 TEAM_COLUMNS = ("reward", "discount", "state", "next_state", "others", "next_others")
 """Columns of a `TeamBatch` that losses get, beside the weights, whose sum is 1."""
@@ -224,7 +224,7 @@ class JointLearner(Learner):
         """See `Learner`."""
         if self.obstacle() != "":
             return None
-        from marltrain.policies.compiled.team_replay_update import TeamUpdates, reads_team
+        from marltrain.policies.learner.compiled.team_replay_update import TeamUpdates, reads_team
 
         (step,) = self.steps
         return TeamUpdates(self.parts[0], step, reader, batch_size) if reads_team(reader) else None

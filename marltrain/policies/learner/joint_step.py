@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.algorithms.joint import JointAlgorithm, Member, Team
 from marltrain.policies.backends.base import Forward, Network, Optimizer
+from marltrain.policies.batches.tensor_batch import TensorBatch
+from marltrain.policies.interface.joint import JointAlgorithm, Member, Team
 from marltrain.policies.learner.gradient_step import TOTAL
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.tensor_batch import TensorBatch
 
 if TYPE_CHECKING:
     from marltrain.policies.learner.algorithm_learner import AlgorithmLearner

@@ -11,15 +11,16 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, Obs
-from marltrain.policies.batch import Acted, Needs
+from marltrain.policies.batches.batch import Acted
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.storage.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.planned_updates import CompiledUpdates
+    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
     from marltrain.policies.learner.measurements import Measurements
 
 PURPOSES = ("act", "sample", "update")

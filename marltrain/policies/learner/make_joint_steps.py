@@ -14,7 +14,7 @@ def make_joint_steps(
 ) -> JointSteps:
     """Return the gradient steps of a team, in compiled code or by the backend; see `JointLearner`."""
     if parts[0].backend.jit_compile:
-        from marltrain.policies.compiled.team_steps import compiled_team_steps  # loads numba
+        from marltrain.policies.learner.compiled.team_steps import compiled_team_steps  # loads numba
 
         if (steps := compiled_team_steps(parts, team, seats, order)) is not None:
             return steps

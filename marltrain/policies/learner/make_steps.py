@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from marltrain.core.errors import ConfigError
-from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.batch import Needs
+from marltrain.policies.backends.strategies import Strategy, parts_differ
+from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps
 from marltrain.policies.learner.natural_gradient import NaturalGradientStep
 from marltrain.policies.learner.parallel.replicas import Replicas
-from marltrain.policies.learner.parallel.strategies import Strategy, parts_differ
 from marltrain.policies.learner.weights import Weights
+from marltrain.policies.memory.needs import Needs
 
 
 def check_priorities(algorithm: Algorithm, strategy: Any) -> None:
@@ -34,7 +34,7 @@ def check_priorities(algorithm: Algorithm, strategy: Any) -> None:
     if not any(phase.row_error for phase in algorithm.phases):
         raise ConfigError(
             f"{who} makes priorities from the errors of rows, which no phase gives: name a function of (ops, batch) in "
-            "Phase(row_error=...), such as marltrain.policies.algorithms.base.absolute_error"
+            "Phase(row_error=...), such as marltrain.policies.interface.algorithm.absolute_error"
         )
 
 
@@ -43,7 +43,7 @@ def _check_replay_of_rollouts(algorithm: Algorithm, needs: Needs) -> None:
     if algorithm.row_errors is None:
         raise ConfigError(
             f"{who} replays rows whose errors are known, and row_errors is None: define it, see "
-            "marltrain.policies.algorithms.base.Algorithm.row_errors, or leave replay out"
+            "marltrain.policies.interface.algorithm.Algorithm.row_errors, or leave replay out"
         )
     for name in ("replay_share", "sequence"):
         if (value := getattr(needs, name)) <= 0:
@@ -82,7 +82,7 @@ def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights
         return Replicas(strategy, algorithm, backend, num_agents, custom=weights.custom)
     parts = algorithm, backend, weights.nets, weights.optimizers
     if backend.jit_compile:
-        from marltrain.policies.compiled.gradient_steps import compiled_steps  # loads numba
+        from marltrain.policies.learner.compiled.gradient_steps import compiled_steps  # loads numba
 
         if (steps := compiled_steps(*parts)) is not None:
             return steps

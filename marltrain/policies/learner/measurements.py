@@ -6,12 +6,12 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
-from marltrain.policies.algorithms.base import Algorithm, Networks
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.batch import Transitions
+from marltrain.policies.batches.batch import Transitions
+from marltrain.policies.batches.tensor_batch import WholeBatch
+from marltrain.policies.interface.algorithm import Algorithm, Networks
 from marltrain.policies.learner.gradient_step import GradientSteps
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
-from marltrain.policies.tensor_batch import WholeBatch
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
 EFFECTIVE = "effective_sample_size"
 MOST_LOG_RATIO = 20.0

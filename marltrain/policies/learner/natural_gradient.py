@@ -9,10 +9,10 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
-from marltrain.policies.algorithms.base import Algorithm, Phase
-from marltrain.policies.algorithms.natural_gradient import NaturalGradient
 from marltrain.policies.backends.base import Backend, Forward, Network
-from marltrain.policies.tensor_batch import TensorBatch
+from marltrain.policies.batches.tensor_batch import TensorBatch
+from marltrain.policies.interface.algorithm import Algorithm, Phase
+from marltrain.policies.interface.natural_gradient import NaturalGradient
 
 CONVERGED = 1e-10
 """Square of the residual, relative to that of the gradient, at which an agent's conjugate gradients stop."""

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.algorithms.base import Algorithm
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.shapes import rounded_up
-from marltrain.policies.batch import Rollout
+from marltrain.policies.batches.batch import Rollout
+from marltrain.policies.batches.row_draws import Draw, drawn_rows
+from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
+from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.learner.gradient_step import GradientSteps, MeanMetrics
-from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.minibatches import Minibatches
-from marltrain.policies.row_draws import Draw, drawn_rows
 
 
 class Passes:

@@ -9,13 +9,13 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, map_tree
-from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.batch import Transitions
-from marltrain.policies.learner.hyperparameters import StackedHyperparameters
+from marltrain.policies.batches.batch import Transitions
+from marltrain.policies.batches.normalization import NORMALIZED, normalized_batch
+from marltrain.policies.batches.tensor_batch import TensorBatch
+from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
+from marltrain.policies.interface.algorithm import Algorithm, Phase
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.normalization import NORMALIZED, normalized_batch
-from marltrain.policies.tensor_batch import TensorBatch
 
 
 class RowErrors:

@@ -10,9 +10,9 @@ import numpy as np
 from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array
 from marltrain.core.seeds import generator
-from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend, Network
-from marltrain.policies.normalization import RunningStatistics
+from marltrain.policies.batches.normalization import RunningStatistics
+from marltrain.policies.interface.algorithm import Algorithm, Phase
 
 
 class Weights:

@@ -8,7 +8,7 @@ from typing import Any
 
 from marltrain.core.errors import AgentError, ConfigError, shown
 from marltrain.core.settings import Unsaved, check_function, checked_arguments, setting, validate
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.hyperparameters.schedules import Schedule
 
 MOST_STEPS = 2**34
 """Maximum number of stored env steps, which detects mistyped settings."""

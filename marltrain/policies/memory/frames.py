@@ -15,7 +15,7 @@ import numpy as np
 from marltrain.core.errors import SpecError
 from marltrain.core.layout import Array, Obs
 from marltrain.core.spec import EnvSpec, Step
-from marltrain.policies.batch import Column
+from marltrain.policies.memory.needs import Column
 from marltrain.policies.memory.ring import Ring
 
 CHECKED_IN_FULL = 64  # batch steps; afterwards one environment is compared per batch step

@@ -9,15 +9,16 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError, error_text, warn
 from marltrain.core.layout import VECTOR, Array, Obs, Part
-from marltrain.policies.batch import Needs, Transitions
-from marltrain.policies.compiled.hindsight_kernel import EPISODE, FINAL, FUTURE, goals_program
+from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.memory.choice import UniformChoice
+from marltrain.policies.memory.compiled.hindsight_kernel import EPISODE, FINAL, FUTURE, goals_program
 from marltrain.policies.memory.goals import goal_parts
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring import Ring
 
 if TYPE_CHECKING:
-    from marltrain.policies.learner.memory_numbers import MemoryNumbers
+    from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
 STRATEGIES = {"future": FUTURE, "final": FINAL, "episode": EPISODE}
 

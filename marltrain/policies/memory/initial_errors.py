@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Needs, Transitions
+from marltrain.policies.batches.batch import Transitions
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.ring import Ring
 
 BLOCK = 64

@@ -10,7 +10,7 @@ import numpy as np
 
 from marltrain.core.layout import Array, Obs, arrays_of, assign_obs, map_tree
 from marltrain.core.spec import EnvSpec, Step
-from marltrain.policies.batch import Transitions
+from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.storage.state import State

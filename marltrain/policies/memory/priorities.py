@@ -9,9 +9,9 @@ import numpy as np
 from marltrain.core.errors import AgentError, SaveError
 from marltrain.core.layout import Array
 from marltrain.jit.views import address_of
-from marltrain.policies.batch import Needs
-from marltrain.policies.compiled.priority_kernel import FAN, PRIORITIES
-from marltrain.policies.compiled.priority_programs import (
+from marltrain.policies.memory.choice import Chosen, UniformChoice
+from marltrain.policies.memory.compiled.priority_kernel import FAN, PRIORITIES
+from marltrain.policies.memory.compiled.priority_programs import (
     draw_program,
     follow_program,
     keep_effective_program,
@@ -20,9 +20,9 @@ from marltrain.policies.compiled.priority_programs import (
     share_program,
     withdraw_program,
 )
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
-from marltrain.policies.memory.choice import Chosen, UniformChoice
 from marltrain.policies.memory.config import Prioritized
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.windows import Windows
 from marltrain.storage.checks import finite, within

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Needs, Rollout
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
+from marltrain.policies.batches.batch import Rollout
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.priorities import PrioritizedChoice
 from marltrain.policies.memory.readers import RolloutReader
 from marltrain.policies.memory.ring import Ring

@@ -9,16 +9,17 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array, Obs
-from marltrain.policies.batch import Needs, Rollout, Transitions
+from marltrain.policies.batches.batch import Rollout, Transitions
+from marltrain.policies.batches.player_one_hot import identified, numbers_of
 from marltrain.policies.memory.choice import UniformChoice
 from marltrain.policies.memory.initial_errors import InitialErrors, Rate
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.ring import Ring
-from marltrain.policies.player_one_hot import identified, numbers_of
 from marltrain.storage.checks import within
 from marltrain.storage.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.learner.memory_numbers import MemoryNumbers
+    from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
 
 class Reader:

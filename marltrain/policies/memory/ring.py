@@ -14,8 +14,8 @@ import numpy as np
 from marltrain.core.errors import AgentError, MarlTrainError
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step
-from marltrain.policies.batch import Column
 from marltrain.policies.memory.joint_actions import JointActions
+from marltrain.policies.memory.needs import Column
 from marltrain.policies.memory.rows import Rows
 from marltrain.policies.memory.states import GlobalStates
 
@@ -163,7 +163,7 @@ class Ring(Rows):
         """Update the counters after compiled code wrote rows in which all players act; see `room`.
 
         decided: number of rows with decisions, from the newest row on.  begun: number of rows begun after it.
-        `policies.compiled.ring_kernel` writes the rows.
+        `memory.compiled.ring_kernel` writes the rows.
         """
         self.now += begun
         self._everyone_open = decided > begun

@@ -18,8 +18,8 @@ import numpy as np
 from marltrain.core.layout import Array, Obs
 from marltrain.core.legal import Legal
 from marltrain.core.spec import EnvSpec
-from marltrain.policies.batch import Column
 from marltrain.policies.memory.ends import EndTable
+from marltrain.policies.memory.needs import Column
 
 
 class Rows:

@@ -8,7 +8,8 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Needs, Rollout, SequenceTransitions
+from marltrain.policies.batches.batch import Rollout, SequenceTransitions
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader, RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
 

@@ -15,9 +15,9 @@ import numpy as np
 from marltrain.core.errors import AgentError, ConfigError, EnvError, SaveError
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step
-from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory.frames import ring_of
 from marltrain.policies.memory.joint_actions import JointActions
+from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.sequences import reader_class

@@ -12,8 +12,9 @@ import numpy as np
 from marltrain.core.errors import AgentError, SaveError
 from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.core.remedies import unequal_rewards
-from marltrain.policies.batch import Needs, TeamBatch, TeamRows
+from marltrain.policies.batches.batch import TeamBatch, TeamRows
 from marltrain.policies.memory.choice import SCAN_BELOW
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.one_reward import compare
 from marltrain.policies.memory.other_players import OtherPlayers
 from marltrain.policies.memory.readers import Reader

@@ -8,7 +8,8 @@ import numpy as np
 
 from marltrain.core.errors import AgentError
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Needs, TeamRollout
+from marltrain.policies.batches.batch import TeamRollout
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader, goes_on
 from marltrain.storage.checks import within

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marltrain.core.layout import VECTOR, Array, Obs, Part
-from marltrain.policies.batch import Needs, Transitions, TripletTransitions
-from marltrain.policies.compiled.triplet_kernel import triplets_program
+from marltrain.policies.batches.batch import Transitions, TripletTransitions
+from marltrain.policies.memory.compiled.triplet_kernel import triplets_program
 from marltrain.policies.memory.goals import goal_parts
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring import Ring
 
 if TYPE_CHECKING:
-    from marltrain.policies.learner.memory_numbers import MemoryNumbers
+    from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
 FAR = 2**62
 """An offset beyond the end of every episode."""

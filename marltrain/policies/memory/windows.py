@@ -8,8 +8,8 @@ import numpy as np
 
 from marltrain.core.errors import AgentError
 from marltrain.core.layout import Array
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.config import Replay
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
 FOREVER = 2**62
 CHECKS = 100

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marltrain.core.encoding import described_spaces
 from marltrain.core.errors import SaveError, shown
 from marltrain.core.version import __version__
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.agents.spaces import described_spaces
 from marltrain.tools.export.function import PolicyFunction, Port
 
 KEY = "marltrain"

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.encoding import action_shape
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import VECTOR, Array, Part, distinct
 from marltrain.core.legal import Legal
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.agents.spaces import action_shape
-from marltrain.policies.algorithms.base import OBSERVATION
 from marltrain.policies.backends.base import Network
-from marltrain.policies.batch import Column
+from marltrain.policies.batches.normalization import CLIP, RunningStatistics
 from marltrain.policies.distributions import Continuous, Sampling
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
-from marltrain.policies.networks import Plan
-from marltrain.policies.normalization import CLIP, RunningStatistics
-from marltrain.policies.recurrence import carries_of
+from marltrain.policies.interface.algorithm import OBSERVATION
+from marltrain.policies.interface.recurrence import carries_of
+from marltrain.policies.memory.needs import Column
+from marltrain.policies.networks.specs import Plan
 
 ACTION, LEGAL, PLAYER, CARRY, UNIFORM = "action", "legal", "player", "carry", "uniform"
 """Names of inputs and outputs, beside `observation` and the numbers of `Algorithm.policy_numbers`."""

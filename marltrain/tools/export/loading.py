@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.encoding import encoded
 from marltrain.core.errors import ConfigError, SaveError, error_text
 from marltrain.core.extras import install, is_installed
 from marltrain.core.layout import Array, Layout
 from marltrain.core.spaces import space_from, without_mask
-from marltrain.policies.agents.spaces import encoded
 from marltrain.storage.files import path_of
 from marltrain.tools.export.description import KEY, checked_description, ports_of
 from marltrain.tools.export.function import CARRY, LEGAL, PLAYER, UNIFORM, observation_ports

@@ -18,7 +18,7 @@ from marltrain.core.errors import ConfigError, SaveError, error_text
 from marltrain.core.layout import map_tree
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.backends.torch.networks import ModuleNetwork, heads_of
-from marltrain.policies.networks import NetworkDefinition, Plan
+from marltrain.policies.networks.specs import NetworkDefinition, Plan
 from marltrain.tools.export.description import KEY, as_text
 from marltrain.tools.export.function import PolicyFunction
 

@@ -15,7 +15,7 @@ from marltrain.core.seeds import child_seed
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent, FunctionAgent, RandomAgent
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.json_files import to_json
 from marltrain.trainer.make_agents import RANDOM, make_agents
 from marltrain.trainer.reporting.functions import described_function

@@ -15,7 +15,7 @@ from marltrain.core.layout import Array
 from marltrain.core.settings import checked_arguments, setting, validate
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.checks import counted, of_type
 from marltrain.tools.csv_cells import write_csv
 from marltrain.tools.training import loss_of

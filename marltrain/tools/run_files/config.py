@@ -10,10 +10,10 @@ from typing import Any
 from marltrain.core.errors import ConfigError, MarlTrainError, SaveError, error_text, shown, warn
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.policies.agents.placement import AUTO
-from marltrain.policies.algorithms.registry import ALGORITHMS
+from marltrain.policies.agents.registry import ALGORITHMS
+from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.memory.config import Replay
-from marltrain.policies.networks import spec_from
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.networks.specs import spec_from
 from marltrain.tools.run_files.callbacks import CALLBACKS, SERVICES, imports_nothing, make_callback
 from marltrain.tools.run_files.limits import without_options
 from marltrain.tools.run_files.line_up import RANDOM

@@ -13,8 +13,8 @@ from marltrain.envs import probe
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import RandomAgent
+from marltrain.policies.agents.registry import registered_name
 from marltrain.policies.agents.weights import holds_several
-from marltrain.policies.algorithms.registry import registered_name
 from marltrain.tools.run_files.line_up import beside_random, check_test_against, line_up
 from marltrain.tools.run_files.settings import settings_of_agent, settings_of_trainer
 from marltrain.tools.run_files.sharing import by_agent

@@ -11,7 +11,7 @@ from typing import Any
 
 from marltrain.core.errors import ConfigError, did_you_mean, shown
 from marltrain.core.remedies import network_remedy, rollout_remedy, setting_in_file
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.storage.files import path_of, size_of_file
 from marltrain.storage.json_files import JSON_LIMIT, check_shape
 from marltrain.tools.run_files.callbacks import make_callback

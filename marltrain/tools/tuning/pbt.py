@@ -22,7 +22,7 @@ from marltrain.core.settings import Range, checked_arguments, setting, validate
 from marltrain.envs import resolve
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.checks import counted, of_type
 from marltrain.tools.finding.candidates import described
 from marltrain.tools.saved_search import search_in

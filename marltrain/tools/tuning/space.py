@@ -9,7 +9,7 @@ from typing import Any
 from marltrain.core.errors import ConfigError, did_you_mean, shown
 from marltrain.core.settings import Range, accepts_fractions
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.storage.json_files import to_json
 from marltrain.tools.finding.candidates import is_list, is_pair, settings_of_entries
 

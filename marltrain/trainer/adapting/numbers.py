@@ -10,7 +10,7 @@ from marltrain.core.errors import ConfigError, did_you_mean, shown
 from marltrain.core.settings import accepts_fractions
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.learner.hyperparameters import StackedHyperparameters
+from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of
 

@@ -19,9 +19,9 @@ from marltrain.core.layout import Array
 from marltrain.core.spec import Step
 from marltrain.envs.faults import cut_by
 from marltrain.envs.workers.worker import Report, Task
-from marltrain.policies.batch import Column, Needs
 from marltrain.policies.learner.row_errors import RowErrors
 from marltrain.policies.memory.initial_errors import InitialErrors
+from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring_part import RingPart
 from marltrain.policies.memory.streams import Storage, Streams

@@ -10,7 +10,7 @@ import numpy as np
 
 from marltrain.envs.workers.worker import WorkerFailure
 from marltrain.policies.backends import make_backend
-from marltrain.policies.batch import TeamBatch, map_batch
+from marltrain.policies.batches.batch import TeamBatch, map_batch
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner
 from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, parts_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.batch import map_batch
+from marltrain.policies.batches.batch import map_batch
 from marltrain.policies.learner.learner import Learner
 from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, parts_of
 from marltrain.trainer.cluster.learner_messages import Numbers, UpdateAnswer, UpdateOrder, joined_metrics

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from functools import partial
 
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Rollout, Transitions
+from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.remote_learner import RemoteLearner

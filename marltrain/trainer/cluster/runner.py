@@ -14,9 +14,9 @@ from marltrain.core.seeds import restored, state_of
 from marltrain.envs.workers.ray_worker import EnvActor
 from marltrain.envs.workers.worker import Order, WorkerFailure, answer
 from marltrain.policies.backends import make_backend
-from marltrain.policies.batch import Acted
+from marltrain.policies.batches.batch import Acted
+from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.learner.actor import Actor, Noise
-from marltrain.policies.learner.hyperparameters import StackedHyperparameters
 from marltrain.policies.learner.row_errors import RowErrors
 from marltrain.policies.learner.weights import Weights
 from marltrain.trainer.cluster.initial_priorities import RunnerRating

@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.core.errors import SaveError, shown
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Column
+from marltrain.policies.memory.needs import Column
 from marltrain.storage.checks import finite, of_type, shaped
 from marltrain.storage.state import State
 

@@ -20,7 +20,8 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, bools, call, entry, f32, f64, record_at
 from marltrain.policies.compiled.acting import act_program
-from marltrain.policies.compiled.ring_kernel import (
+from marltrain.policies.compiled.rounds_kernel import ROUNDS, is_due, rounds_at
+from marltrain.policies.memory.compiled.ring_kernel import (
     ROWS,
     is_free,
     record_actions,
@@ -29,8 +30,7 @@ from marltrain.policies.compiled.ring_kernel import (
     rows_at,
     takes,
 )
-from marltrain.policies.compiled.rounds_kernel import ROUNDS, is_due, rounds_at
-from marltrain.policies.compiled.states_kernel import STATES, StatesTable, has_room, state_arrived, states_at
+from marltrain.policies.memory.compiled.states_kernel import STATES, StatesTable, has_room, state_arrived, states_at
 from marltrain.policies.memory.ring import Ring
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.collecting.shared_rewards import SHARED, SharedRewards, share, shared_at

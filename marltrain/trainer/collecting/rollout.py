@@ -11,9 +11,9 @@ from marltrain.core.errors import AgentError, SaveError, WorkerError
 from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs import VectorEnv
-from marltrain.policies.batch import Acted
+from marltrain.policies.batches.batch import Acted
+from marltrain.policies.batches.player_one_hot import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
-from marltrain.policies.player_one_hot import identified, numbers_of
 from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
 from marltrain.trainer.seats import LearnerSeats

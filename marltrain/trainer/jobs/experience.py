@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from marltrain.core.encoding import action_dtype, action_shape, encoded, indexed
 from marltrain.core.errors import ConfigError, MarlTrainError, SpecError, shown, warn
 from marltrain.core.layout import Array, Obs, Space, arrays_of, map_tree
 from marltrain.core.legal import Legal
 from marltrain.core.spaces import split_mask
 from marltrain.core.spec import PlayerSpec
-from marltrain.policies.agents.spaces import action_dtype, action_shape, encoded, indexed
-from marltrain.policies.batch import Needs
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.observed import ObservedMemory, ObservedRows
 from marltrain.trainer.jobs.messages import Experience
 from marltrain.trainer.run import Run

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from marltrain.core.encoding import encoded, exploring_rows, in_units
 from marltrain.core.errors import AgentError, MarlTrainError
 from marltrain.core.layout import Array, Obs, arrays_of, map_tree
 from marltrain.core.legal import Legal
 from marltrain.core.seeds import generator
 from marltrain.core.spec import PlayerSpec
-from marltrain.policies.agents.spaces import encoded, exploring_rows, in_units
-from marltrain.policies.player_one_hot import observed_by
+from marltrain.policies.batches.player_one_hot import observed_by
 from marltrain.processes.ray_actors import Served
 from marltrain.trainer.cluster.messages import Acting, ActingTask
 from marltrain.trainer.cluster.runner import ActingLearner

@@ -19,7 +19,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
-from marltrain.policies.algorithms.registry import registered_name
+from marltrain.policies.agents.registry import registered_name
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.storage.json_files import to_json, write_json
 from marltrain.trainer.callbacks import Callback

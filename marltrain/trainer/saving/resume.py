@@ -22,9 +22,9 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.external import ExternalAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.backends import make_backend
+from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.memory.config import Replay
-from marltrain.policies.networks import NetworkSpec
-from marltrain.policies.schedules import Schedule
+from marltrain.policies.networks.specs import NetworkSpec
 from marltrain.storage.json_files import to_json
 from marltrain.trainer.reporting.run_config import LIBRARIES, WHERE_LOADED, loaded
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint

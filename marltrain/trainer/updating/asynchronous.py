@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Rollout, Transitions
+from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.seats import Seats
 from marltrain.trainer.updating.scheduler import UpdateScheduler

@@ -15,7 +15,7 @@ from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler,
 from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of, batch_steps_left, updates_due
 
 if TYPE_CHECKING:
-    from marltrain.policies.compiled.planned_updates import CompiledUpdates
+    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
 
 MOST_PLANNED = 64
 """Maximum rounds of a plan, and maximum updates of several rounds; it bounds the latency of a stop request."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, SaveError
 from marltrain.core.layout import Array
-from marltrain.policies.batch import Rollout, Transitions
+from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.memory.observed import ObservedReader
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.sequences import ReplayedRolloutReader

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.spec import EnvSpec
-from marltrain.policies.batch import Column
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.memory.joint_actions import joint_action_size
+from marltrain.policies.memory.needs import Column
 from marltrain.policies.memory.states import state_size
 from marltrain.policies.memory.streams import Storage
 from marltrain.trainer.seats import LearnerSeats, Seats, TeamSeats

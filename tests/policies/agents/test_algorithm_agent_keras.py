@@ -14,7 +14,7 @@ from torch import nn
 
 import marltrain as mt
 from marltrain.core.errors import AgentError, SaveError
-from tests.policies.batches import PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
+from tests.policies.some_batches import PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
 from tests.tiers import LONG
 from tests.toys import Identity
 from tests.trainer.running import changed, trainer, weights

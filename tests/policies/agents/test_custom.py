@@ -15,10 +15,10 @@ from torch import nn
 import marltrain as mt
 from marltrain.core.layout import Layout
 from marltrain.policies.memory.streams import Storage, Streams
-from tests.policies.batches import some_rollout, some_transitions
 from tests.policies.memory.worlds import Record, World, drive, one_group
 from tests.policies.own import with_keras, with_torch
 from tests.policies.own.agents import FRAMEWORKS, TICTACTOE, VECTOR, copied, equal, identity_player, trainer
+from tests.policies.some_batches import some_rollout, some_transitions
 from tests.tiers import LONG
 from tests.toys import Identity, Motley
 

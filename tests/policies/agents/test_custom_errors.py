@@ -11,9 +11,9 @@ from torch import nn
 import marltrain as mt
 from marltrain.core.layout import Layout
 from marltrain.core.spec import PlayerSpec
-from tests.policies.batches import some_transitions
 from tests.policies.own import with_keras, with_torch
 from tests.policies.own.agents import FRAMEWORKS, VECTOR, identity_player
+from tests.policies.some_batches import some_transitions
 
 
 def test_wrong_use_is_told(own):

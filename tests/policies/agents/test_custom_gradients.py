@@ -11,9 +11,9 @@ from torch import nn
 
 import marltrain as mt
 from tests.policies.agents.test_custom import tensors
-from tests.policies.batches import some_rollout
 from tests.policies.own import with_torch
 from tests.policies.own.agents import VECTOR
+from tests.policies.some_batches import some_rollout
 
 START = {"spread": [0.5, 0.5, 0.5], "first": [0.5, 1.0], "second": [0.5, 1.0], "unused": [9.0]}
 SLOPES = {"spread": [-0.5, -0.5, -0.5], "first": [2.0, 4.0], "second": [2.0, 4.0], "unused": [0.0]}

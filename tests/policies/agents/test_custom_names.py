@@ -8,8 +8,8 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
-from tests.policies.batches import some_rollout, some_transitions
 from tests.policies.own import with_keras, with_torch
+from tests.policies.some_batches import some_rollout, some_transitions
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 

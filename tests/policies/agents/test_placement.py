@@ -14,7 +14,7 @@ import marltrain as mt
 from marltrain.policies.agents import placement as rule
 from marltrain.policies.agents.placement import LARGE, Placement, moved, placement
 from marltrain.policies.backends import torch as torch_backend
-from marltrain.policies.networks import Head, NetworkDefinition, Plan
+from marltrain.policies.networks.specs import Head, NetworkDefinition, Plan
 
 SPACES = spaces.Box(-1, 1, (6,), np.float32), spaces.Discrete(3)
 SCREEN = spaces.Box(0, 255, (20, 22, 3), np.uint8)

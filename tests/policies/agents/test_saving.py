@@ -10,7 +10,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import DESCRIPTION, WEIGHTS
 from marltrain.policies.agents.fixed import FrozenAgent, FunctionAgent, RandomAgent
 from marltrain.policies.agents.saving import load, save
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.files import read_arrays, sha256, with_checksum, write_arrays
 from marltrain.trainer.make_agents import make_agents
 from tests.toys import Identity, Motley

@@ -11,7 +11,7 @@ import marltrain as mt
 from marltrain.core.layout import Layout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import VECTOR, some_rollout, some_transitions
+from tests.policies.some_batches import VECTOR, some_rollout, some_transitions
 
 ACTIONS: dict[str, Any] = {
     "discrete": spaces.Discrete(3, start=2), "multidiscrete": spaces.MultiDiscrete([2, 3]),

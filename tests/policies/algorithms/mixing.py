@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from marltrain.policies.batch import TeamBatch, TeamRows
+from marltrain.policies.batches.batch import TeamBatch, TeamRows
 from marltrain.policies.learner.joint_learner import JointLearner
-from marltrain.policies.networks import MLP
+from marltrain.policies.networks.specs import MLP
 
 SPACES = (
     (spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)),

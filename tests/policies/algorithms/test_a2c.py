@@ -18,9 +18,9 @@ from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 from tianshou.utils.torch_utils import policy_within_training_step
 
 import marltrain as mt
-from marltrain.policies.batch import Rollout
+from marltrain.policies.batches.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from tests.policies.batches import VECTOR, of_agent, some_rollout
+from tests.policies.some_batches import VECTOR, of_agent, some_rollout
 
 ON = np.ones(1, bool)
 NUMBERS: dict[str, Any] = {"gamma": 0.97, "max_grad_norm": 0.3}

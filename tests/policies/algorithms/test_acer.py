@@ -14,7 +14,7 @@ from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.algorithms.acer import policy_gradient, within_trust_region
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.backends.both import on_both
-from tests.policies.batches import VECTOR, of_agent, some_rollout
+from tests.policies.some_batches import VECTOR, of_agent, some_rollout
 
 ON = np.ones(1, bool)
 

@@ -12,8 +12,8 @@ from torch import nn
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import make_backend
-from marltrain.policies.compiled.gradient_steps import compiled_steps
-from tests.policies.batches import VECTOR, some_rollout
+from marltrain.policies.learner.compiled.gradient_steps import compiled_steps
+from tests.policies.some_batches import VECTOR, some_rollout
 
 ON = np.ones(1, bool)
 PLAIN: dict[str, Any] = {"learning_rate": 0.0, "gae_lambda": 1.0, "epochs": 1, "minibatches": 1}

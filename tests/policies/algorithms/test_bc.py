@@ -12,7 +12,7 @@ import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from tests.policies.algorithms.demonstrated import ACTIONS, demonstrated, moved_alike, updated
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import VECTOR
+from tests.policies.some_batches import VECTOR
 from tests.toys import Identity
 
 SETTINGS: dict[str, Any] = {"network": mt.MLP((6,)), "learning_rate": 1e-2}

@@ -12,7 +12,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import numpy_ops
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 THREE = spaces.Discrete(3)
 FOUR_ATOMS, P4 = {"v_min": -1.0, "v_max": 2.0, "atoms": 4}, [0.1, 0.2, 0.3, 0.4]  # z = -1, 0, 1, 2

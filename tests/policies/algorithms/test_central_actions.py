@@ -12,8 +12,8 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError, SpecError
 from marltrain.policies.learner.joint_learner import JointLearner
-from tests.policies.batches import VECTOR, some_team
 from tests.policies.learner.test_joint_learner import apart, batches, exported, looped, picked, stacked
+from tests.policies.some_batches import VECTOR, some_team
 from tests.tiers import LONG
 
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 6], np.float32))

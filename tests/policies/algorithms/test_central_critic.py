@@ -12,11 +12,11 @@ from pettingzoo import ParallelEnv
 
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError, EnvError
-from marltrain.policies.batch import StateNeed
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.memory.needs import StateNeed
 from tests.gymnasium_toys import Film
 from tests.policies.agents.tianshou import making
-from tests.policies.batches import IMAGE, VECTOR, of_agent, some_rollout, with_states
+from tests.policies.some_batches import IMAGE, VECTOR, of_agent, some_rollout, with_states
 from tests.toys import Crowd, Relay
 from tests.trainer.running import SMALL, noted_batches, trainer
 

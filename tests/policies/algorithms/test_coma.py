@@ -11,10 +11,11 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError, SpecError
-from marltrain.policies.batch import Rollout, StateNeed
+from marltrain.policies.batches.batch import Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.memory.needs import StateNeed
 from tests.policies.agents.tianshou import making
-from tests.policies.batches import IMAGE, VECTOR, of_agent, some_rollout, with_states
+from tests.policies.some_batches import IMAGE, VECTOR, of_agent, some_rollout, with_states
 from tests.toys import Crowd, Relay
 from tests.trainer.running import SMALL, noted_batches, trainer, weights
 

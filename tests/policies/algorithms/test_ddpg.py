@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from tests.policies.algorithms.twins import ON
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 LEVER = spaces.Box(-3.0, 5.0, (1,), np.float32)
 

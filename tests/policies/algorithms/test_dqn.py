@@ -14,7 +14,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.algorithms.dqn import huber
 from marltrain.policies.backends.torch import ops
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 
 class Dueling(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 
 import marltrain as mt
 from tests.policies.algorithms.demonstrated import ACTIONS, batch_of, demonstrated, moved_alike, updated
-from tests.policies.batches import VECTOR
+from tests.policies.some_batches import VECTOR
 from tests.tiers import LONG
 from tests.toys import Identity
 

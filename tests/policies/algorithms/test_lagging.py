@@ -11,8 +11,8 @@ from scipy import stats
 
 import marltrain as mt
 from marltrain.policies.algorithms.lagging import centered, ratio_metrics
-from tests.policies.batches import VECTOR, some_rollout
 from tests.policies.learner.test_gradient_step_priorities import WAYS, constants
+from tests.policies.some_batches import VECTOR, some_rollout
 
 TWO = spaces.Discrete(2)
 COMMON: dict[str, Any] = {

@@ -22,7 +22,7 @@ from tests.policies.algorithms.central import (
     three_steps,
     update_rng,
 )
-from tests.policies.batches import VECTOR
+from tests.policies.some_batches import VECTOR
 
 
 @pytest.mark.parametrize("straight", [True, False])

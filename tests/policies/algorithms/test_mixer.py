@@ -9,7 +9,7 @@ import pytest
 
 from marltrain.policies.algorithms.mixer import MonotonicMixer
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.networks import Plan
+from marltrain.policies.networks.specs import Plan
 
 STATES, PLAYERS = 4, 3
 SETTINGS = SimpleNamespace(team_size=PLAYERS, state_size=STATES, mixing_units=5, hyper_units=6, mixer_input="state")

@@ -15,7 +15,7 @@ from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.seeds import generator
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.algorithms.twins import BOX, HIDDEN, ON, RATE, Twin, in_numbers, rows_of
-from tests.policies.batches import VECTOR, of_agent, some_transitions
+from tests.policies.some_batches import VECTOR, of_agent, some_transitions
 from tests.toys import Relay
 from tests.trainer.running import trainer
 

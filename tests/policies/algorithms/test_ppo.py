@@ -15,7 +15,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.seeds import generator
 from marltrain.policies.backends.base import OPTIMIZERS
-from tests.policies.batches import VECTOR, some_rollout
+from tests.policies.some_batches import VECTOR, some_rollout
 
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))
 WHEELS = spaces.MultiDiscrete([2, 3])

@@ -10,10 +10,10 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError
+from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.tensor_batch import TensorBatch
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import VECTOR, of_agent, some_rollout
+from tests.policies.some_batches import VECTOR, of_agent, some_rollout
 
 ACTIONS = spaces.Discrete(2)
 

@@ -14,8 +14,8 @@ from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from tests.policies.batches import VECTOR, of_agent, some_rollout
 from tests.policies.learner.test_gradient_step_priorities import WAYS, constants
+from tests.policies.some_batches import VECTOR, of_agent, some_rollout
 from tests.tiers import LONG
 
 TWO, THREE = spaces.Discrete(2), spaces.Discrete(3)

@@ -19,9 +19,9 @@ from tianshou.utils.torch_utils import policy_within_training_step
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.q_learning import weight_noise
-from marltrain.policies.batch import Transitions
+from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from tests.policies.batches import VECTOR, of_agent, some_transitions
+from tests.policies.some_batches import VECTOR, of_agent, some_transitions
 
 ON, FOUR = np.ones(1, bool), spaces.Discrete(4)
 CATEGORICAL: dict[str, Any] = {"atoms": 7, "v_min": -3.0, "v_max": 4.0}

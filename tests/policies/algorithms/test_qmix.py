@@ -14,7 +14,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.joint_learner import JointLearner
 from tests.policies.algorithms.mixing import BOTH, SPACES
-from tests.policies.batches import some_team
+from tests.policies.some_batches import some_team
 
 STATES, UNITS = 4, 5
 

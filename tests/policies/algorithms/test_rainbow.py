@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 import marltrain as mt
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 LAYERS = {"hidden0": (5, 7), "head0.hidden": (7, 6), "head0": (6, 5), "head1.hidden": (7, 6), "head1": (6, 20)}
 LOW, HIGH, ATOMS, ACTIONS = -2.0, 3.0, 5, 4

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from tests.policies.algorithms.twins import BOX, ON, rows_of
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 
 def constant(agent, **biases):

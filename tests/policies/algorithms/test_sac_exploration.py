@@ -15,7 +15,7 @@ from marltrain.policies.distributions.draws import normal_of
 from tests.policies.algorithms.central import linear_team
 from tests.policies.algorithms.twins import BOX, in_numbers
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import VECTOR
+from tests.policies.some_batches import VECTOR
 
 OU = "ornstein_uhlenbeck"
 SMALL: dict[str, Any] = {"seed": 1, "network": mt.MLP((4,))}

@@ -11,12 +11,12 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.seeds import generator
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.batch import SequenceTransitions
+from marltrain.policies.batches.batch import SequenceTransitions
+from marltrain.policies.batches.row_draws import drawn_rows
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.row_draws import drawn_rows
 from tests.policies.algorithms.twins import BOX, ON, in_numbers
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import VECTOR, of_agent, some_transitions, with_carries
+from tests.policies.some_batches import VECTOR, of_agent, some_transitions, with_carries
 
 DISCRETE = spaces.Discrete(3)
 KINDS = pytest.mark.parametrize("space", [BOX, DISCRETE], ids=["box", "discrete"])

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from tests.policies.batches import VECTOR, of_agent, some_rollout
+from tests.policies.some_batches import VECTOR, of_agent, some_rollout
 from tests.toys import Crowd
 from tests.trainer.running import SMALL, noted_batches, trainer
 

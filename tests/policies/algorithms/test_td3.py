@@ -10,7 +10,7 @@ import marltrain as mt
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.algorithms.twins import ON, rows_of
 from tests.policies.backends.both import TORCH
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 LEVER = spaces.Box(-3.0, 5.0, (1,), np.float32)
 

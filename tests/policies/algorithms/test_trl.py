@@ -11,11 +11,11 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.tensor_batch import TensorBatch
+from marltrain.policies.batches.tensor_batch import TensorBatch
 from tests.policies.backends.both import BOTH
-from tests.policies.batches import GOALS, VECTOR, of_agent, some_triplets
 from tests.policies.learner.test_learner import assert_rows_equal, everyone, stacked
 from tests.policies.own import with_torch
+from tests.policies.some_batches import GOALS, VECTOR, of_agent, some_triplets
 
 THREE = spaces.Discrete(3)
 GAMMA, KAPPA = 0.9, 0.7

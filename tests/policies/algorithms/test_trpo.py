@@ -18,7 +18,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 import marltrain as mt
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.algorithms.test_a2c import both, weights_of
-from tests.policies.batches import VECTOR, of_agent, some_rollout
+from tests.policies.some_batches import VECTOR, of_agent, some_rollout
 
 ON = np.ones(1, bool)
 BOX = spaces.Box(-2, 3, (2,), np.float32)

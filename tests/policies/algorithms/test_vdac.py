@@ -12,14 +12,14 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.algorithms.mixer import MIXER
+from marltrain.policies.algorithms.returns import gae
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.batch import TeamRollout
+from marltrain.policies.batches.batch import TeamRollout
 from marltrain.policies.learner.joint_learner import JointLearner
-from marltrain.policies.networks import MLP
-from marltrain.policies.returns import gae
+from marltrain.policies.networks.specs import MLP
 from tests.policies.algorithms.mixing import BOTH, SPACES, array, linear, set_linear, two_steps
-from tests.policies.batches import VECTOR, some_team
 from tests.policies.learner.test_joint_learner import apart, batches, exported, looped, stacked
+from tests.policies.some_batches import VECTOR, some_team
 
 CRITICS = (([[1], [2]], [0.5]), ([[2], [-1], [1]], [2]))
 """V_0 is 5.5, 2.5 and 4.5 in the batch steps of `two_steps`, V_1 5 and 1; after the cut step, V_0 is 3.5."""

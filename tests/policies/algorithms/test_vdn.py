@@ -13,7 +13,7 @@ from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.memory import Storage, Streams
-from marltrain.policies.networks import MLP
+from marltrain.policies.networks.specs import MLP
 from tests.policies.algorithms.mixing import BOTH, SPACES, WEIGHTS, array, linear, linear_team, set_linear, two_steps
 from tests.policies.memory.worlds import Script, one_group
 

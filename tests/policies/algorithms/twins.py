@@ -19,8 +19,8 @@ from tianshou.utils.net.continuous import ContinuousActorDeterministic, Continuo
 from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 from tianshou.utils.torch_utils import policy_within_training_step
 
-from marltrain.policies.batch import Transitions
-from tests.policies.batches import VECTOR, some_transitions
+from marltrain.policies.batches.batch import Transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))
 HIDDEN, RATE, ON = (9, 7), 2e-3, np.ones(1, bool)

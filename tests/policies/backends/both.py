@@ -13,7 +13,7 @@ import torch
 from marltrain.core.layout import Layout
 from marltrain.core.seeds import generator
 from marltrain.policies.backends import make_backend
-from marltrain.policies.networks import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
 
 TORCH, TENSORFLOW = make_backend("torch", "cpu"), make_backend("tensorflow", "cpu")
 BOTH: dict[str, Any] = {"torch": TORCH, "tensorflow": TENSORFLOW}

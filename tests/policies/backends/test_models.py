@@ -15,8 +15,8 @@ from keras import layers
 
 import marltrain as mt
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
-from tests.policies.batches import some_transitions
 from tests.policies.own import with_keras, with_torch
+from tests.policies.some_batches import some_transitions
 from tests.tiers import LONG
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)

@@ -13,9 +13,9 @@ from torch import nn
 from marltrain.core.errors import SaveError
 from marltrain.core.layout import Layout
 from marltrain.core.seeds import generator
-from marltrain.policies.networks import CNN, GRU, MLP, Head, NetworkDefinition
+from marltrain.policies.networks.specs import CNN, GRU, MLP, Head, NetworkDefinition
 from tests.policies.backends.both import BOTH, TENSORFLOW, network, on_both
-from tests.policies.batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs
+from tests.policies.some_batches import IMAGE, PICTURE_AND_VECTOR, VECTOR, some_obs
 
 HEAD = (Head(3),)
 RNG = np.random.default_rng(0)

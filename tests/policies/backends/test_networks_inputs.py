@@ -13,9 +13,9 @@ from torch import nn
 from marltrain.core.errors import AgentError
 from marltrain.core.layout import Layout
 from marltrain.core.seeds import generator
-from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition
+from marltrain.policies.networks.specs import CNN, MLP, Head, NetworkDefinition
 from tests.policies.backends.both import TENSORFLOW, TORCH, on_both
-from tests.policies.batches import IMAGE, VECTOR, some_obs
+from tests.policies.some_batches import IMAGE, VECTOR, some_obs
 
 RNG = np.random.default_rng(0)
 CRITIC = NetworkDefinition(MLP(hidden=(6,)), [Head(1)], Layout(VECTOR), vectors=(2, 3))

@@ -10,9 +10,9 @@ import pytest
 from marltrain.core.layout import Layout
 from marltrain.core.seeds import generator
 from marltrain.policies.compiled.network import is_known
-from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition, Plan
+from marltrain.policies.networks.specs import CNN, MLP, Head, NetworkDefinition, Plan
 from tests.policies.backends.both import BOTH, TORCH, on_both
-from tests.policies.batches import IMAGE, VECTOR, some_obs
+from tests.policies.some_batches import IMAGE, VECTOR, some_obs
 
 RNG = np.random.default_rng(0)
 TWO = [Head(1), Head(3)]

@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Layout
-from marltrain.policies.networks import CNN, GRU, LSTM, MLP, Head, NetworkDefinition, NetworkSpec, Plan, spec_from
+from marltrain.policies.networks.specs import CNN, GRU, LSTM, MLP, Head, NetworkDefinition, NetworkSpec, Plan, spec_from
 from tests.policies.backends.both import BOTH, network, on_both
-from tests.policies.batches import IMAGE, VECTOR, some_obs
+from tests.policies.some_batches import IMAGE, VECTOR, some_obs
 
 RNG = np.random.default_rng(0)
 HEADS = [Head(2, free=1), Head(1)]

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
-from tests.policies.batches import some_transitions
+from tests.policies.some_batches import some_transitions
 
 BOX = spaces.Box(-1, 1, (6,), np.float32)
 on_both = pytest.mark.parametrize("backend", ["torch", "tensorflow"])

@@ -15,9 +15,9 @@ from marltrain.core.layout import Layout
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.backends.tensorflow import optimizers as tensorflow_optimizers
 from marltrain.policies.backends.torch import optimizers as torch_optimizers
-from marltrain.policies.networks import MLP, Head
+from marltrain.policies.networks.specs import MLP, Head
 from tests.policies.backends.both import TENSORFLOW, TORCH, network, on_both
-from tests.policies.batches import VECTOR
+from tests.policies.some_batches import VECTOR
 
 THEIRS: dict[str, Any] = {
     "adam": functools.partial(torch.optim.Adam, eps=1e-5),

@@ -12,9 +12,9 @@ from torch import nn
 
 from marltrain.core.layout import Layout
 from marltrain.policies.backends.trials import Trial, two_batches
-from marltrain.policies.networks import Head, NetworkDefinition
+from marltrain.policies.networks.specs import Head, NetworkDefinition
 from tests.policies.backends.both import TENSORFLOW, TORCH
-from tests.policies.batches import PICTURE_AND_VECTOR, VECTOR
+from tests.policies.some_batches import PICTURE_AND_VECTOR, VECTOR
 
 WIDTH, ACTIONS = 5, 3
 

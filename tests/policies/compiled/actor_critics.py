@@ -29,8 +29,8 @@ from marltrain.policies.compiled.ppo_kernel import (
     move,
     update,
 )
-from marltrain.policies.compiled.ppo_update import give_way
-from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
+from marltrain.policies.learner.compiled.ppo_update import give_way
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, leaf_of, outputs_of, room
 
 ACTOR, CRITIC = range(2)

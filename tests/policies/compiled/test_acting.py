@@ -9,12 +9,12 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.layout import Layout
-from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.compiled.acting import CompiledActing
 from marltrain.policies.compiled.network import is_known
-from marltrain.policies.networks import CNN, MLP, Head, NetworkDefinition, Plan
+from marltrain.policies.interface.algorithm import CompiledForm
+from marltrain.policies.networks.specs import CNN, MLP, Head, NetworkDefinition, Plan
 from tests.policies.learner.test_learner import stacked
 
 NEAR = 1e-5

@@ -9,10 +9,10 @@ from gymnasium import spaces
 
 from marltrain.core.layout import Layout
 from marltrain.jit.views import address_of
-from marltrain.policies.algorithms.base import CompiledForm
 from marltrain.policies.compiled.acting import CompiledActing, best, best_sum, is_legal, logsumexp
 from marltrain.policies.distributions import Gaussian
-from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
+from marltrain.policies.interface.algorithm import CompiledForm
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
 
 SEES = spaces.Box(-9, 9, (2,), np.float32)
 

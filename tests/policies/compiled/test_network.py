@@ -26,7 +26,7 @@ from marltrain.policies.compiled.network import (
     write_network,
 )
 from marltrain.policies.compiled.q_kernel import Q_STEP
-from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
 from tests.policies.compiled.test_layers import term_by_term
 
 EDGE = 40

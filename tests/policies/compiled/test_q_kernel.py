@@ -24,7 +24,7 @@ from marltrain.policies.compiled.q_kernel import (
     targets_follow,
     write_targets,
 )
-from marltrain.policies.networks import MLP, Head, NetworkDefinition, Plan
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
 from tests.policies.compiled.test_acting_by_hand import IDENTITY
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, room
 

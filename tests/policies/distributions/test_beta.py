@@ -9,7 +9,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from marltrain.policies.distributions import Beta
-from marltrain.policies.networks import Head
+from marltrain.policies.networks.specs import Head
 from tests.policies.backends.both import BOTH, value_and_gradients
 from tests.policies.distributions.three import in_all, in_numpy
 

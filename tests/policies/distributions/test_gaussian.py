@@ -12,7 +12,7 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.distributions import Gaussian, SquashedGaussian, StateGaussian, distribution_of
-from marltrain.policies.networks import Head
+from marltrain.policies.networks.specs import Head
 from tests.policies.backends.both import BOTH, value_and_gradients
 from tests.policies.distributions.three import in_all, in_numpy
 

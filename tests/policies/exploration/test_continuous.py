@@ -8,8 +8,8 @@ import pytest
 from marltrain.core.errors import ConfigError
 from marltrain.core.settings import build
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.batch import Column
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
+from marltrain.policies.memory.needs import Column
 from tests.policies.distributions.three import in_all
 
 OU, DIMS = "ornstein_uhlenbeck", 3

@@ -9,7 +9,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.envs import make_vector, resolve
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
-from marltrain.policies.batch import Column
+from marltrain.policies.memory.needs import Column
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.seats import Seating
 from tests.envs.driving import run_seed

@@ -13,8 +13,8 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.policies.algorithms.ddpg import DDPGAlgorithm
 from marltrain.policies.learner.gradient_step import GradientPass
-from tests.policies.batches import VECTOR, some_transitions
 from tests.policies.learner.test_learner import stacked
+from tests.policies.some_batches import VECTOR, some_transitions
 
 BOX, CHOICES = spaces.Box(-2, 3, (2,), np.float32), spaces.Discrete(4)
 LEARN = [[True, True, True], [True, False, True], [False, True, True], [True, True, False]]

@@ -12,8 +12,8 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.networks import MLP
-from tests.policies.batches import VECTOR, some_transitions
+from marltrain.policies.networks.specs import MLP
+from tests.policies.some_batches import VECTOR, some_transitions
 from tests.tiers import LONG
 
 BACKENDS = {

@@ -12,7 +12,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
-from tests.policies.batches import VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 THREE, BOX = spaces.Discrete(3), spaces.Box(-2, 2, (2,), np.float32)
 MEMORY = mt.Replay(prioritized=mt.Prioritized())

@@ -12,9 +12,9 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import map_tree
-from marltrain.policies.batch import TeamBatch
+from marltrain.policies.batches.batch import TeamBatch
 from marltrain.policies.learner.joint_learner import JointLearner
-from tests.policies.batches import VECTOR, some_team
+from tests.policies.some_batches import VECTOR, some_team
 from tests.tiers import LONG
 
 PLACES = (("a", 3), ("b", 2), ("c", 3), ("d", 2))

@@ -10,10 +10,10 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SaveError
-from marltrain.policies.batch import AgentState
+from marltrain.policies.batches.batch import AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner
-from tests.policies.batches import (
+from tests.policies.some_batches import (
     IMAGE,
     PICTURE_AND_VECTOR,
     VECTOR,

@@ -11,7 +11,7 @@ from torch import nn
 
 import marltrain as mt
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
-from marltrain.policies.batch import Rollout, Transitions
+from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 
 BOX, CHOICE = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)

@@ -16,7 +16,7 @@ from marltrain.core.layout import map_tree
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.measurements import kish_share, noise_scale
-from tests.policies.batches import VECTOR, some_rollout, some_transitions
+from tests.policies.some_batches import VECTOR, some_rollout, some_transitions
 from tests.tiers import LONG, rounds
 
 BOTH = np.ones(2, bool)

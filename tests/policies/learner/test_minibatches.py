@@ -9,9 +9,9 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.seeds import generator
 from marltrain.policies.backends import make_backend
+from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
-from marltrain.policies.tensor_batch import TensorBatch
-from tests.policies.batches import VECTOR, some_rollout
+from tests.policies.some_batches import VECTOR, some_rollout
 
 BACKEND = make_backend("torch", "cpu")
 

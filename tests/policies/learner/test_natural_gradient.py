@@ -11,13 +11,13 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError
-from marltrain.policies.algorithms.natural_gradient import NaturalGradient
-from marltrain.policies.batch import Transitions
+from marltrain.policies.batches.batch import Transitions
+from marltrain.policies.interface.natural_gradient import NaturalGradient
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.natural_gradient import conjugate_gradient
-from marltrain.policies.networks import Head, NetworkDefinition
+from marltrain.policies.networks.specs import Head, NetworkDefinition
 from tests.policies.backends.both import BOTH, on_both
-from tests.policies.batches import VECTOR
+from tests.policies.some_batches import VECTOR
 
 SLOPE, METRIC = np.array([3.0, -4.0], np.float32), np.array([1.0, 4.0], np.float32)
 

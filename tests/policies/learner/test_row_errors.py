@@ -14,8 +14,8 @@ from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.row_errors import RowErrors
-from tests.policies.batches import some_transitions
 from tests.policies.learner.test_gradient_step_priorities import constants
+from tests.policies.some_batches import some_transitions
 from tests.tiers import LONG
 
 VECTOR, LEVER = spaces.Box(-1, 1, (4,), np.float32), spaces.Box(-1, 1, (2,), np.float32)

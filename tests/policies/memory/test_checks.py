@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import SaveError
-from marltrain.policies.batch import Column
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Column
 from marltrain.storage.state import State
 from tests.policies.memory.worlds import World, one_group, rollouts, seeing
 

@@ -13,8 +13,8 @@ import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Layout
 from marltrain.core.spec import EnvSpec, PlayerSpec, Step
-from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.sequences import reader_class
 from tests.policies.memory.worlds import one_group
 

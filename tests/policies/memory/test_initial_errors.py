@@ -9,9 +9,9 @@ import pytest
 
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
-from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.initial_errors import BLOCK, NewRows
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.ring_part import RingPart
 from tests.policies.memory.test_priorities import WORLDS, chain, go_on
 from tests.policies.memory.worlds import Record, World, drive

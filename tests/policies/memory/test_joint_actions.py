@@ -9,10 +9,10 @@ from gymnasium import spaces
 from marltrain.core.errors import AgentError, ConfigError, MarlTrainError
 from marltrain.core.layout import Layout
 from marltrain.core.spec import EnvSpec, PlayerSpec
-from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.joint_actions import joint_action_size
+from marltrain.policies.memory.needs import Needs
 from tests.policies.memory.worlds import VECTOR, Record, World, blank, drive, one_group, two_groups
 
 ENVS = 3

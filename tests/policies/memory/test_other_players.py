@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Needs
 from tests.policies.memory.test_team_reader import STEPS, at, reader
 from tests.policies.memory.worlds import Script, one_group
 

@@ -8,9 +8,9 @@ from scipy.stats import chi2
 
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError, SaveError
-from marltrain.policies.batch import Needs
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.priorities import importance
 from marltrain.policies.memory.readers import UniformReader
 from tests.policies.memory.worlds import Record, World, blank, drive, one_group, rollouts, seeing, two_groups

@@ -8,8 +8,8 @@ from scipy.stats import chi2
 
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
-from marltrain.policies.batch import Needs
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import UniformReader
 from tests.policies.memory.test_priorities import chain, draw, go_on, statistic
 

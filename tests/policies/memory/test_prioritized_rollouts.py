@@ -10,8 +10,8 @@ from scipy.stats import chi2
 
 import marltrain as mt
 from marltrain.core.errors import SaveError
-from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.prioritized_rollouts import PrioritizedRolloutReader
 from tests.policies.memory.test_priorities import chain, go_on
 from tests.policies.memory.test_readers import COLUMNS, WORLDS

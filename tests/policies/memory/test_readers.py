@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import chi2
 
 from marltrain.core.errors import AgentError, ConfigError
-from marltrain.policies.batch import Column
 from marltrain.policies.memory import Storage, Streams
 from marltrain.policies.memory.choice import SCAN_BELOW
+from marltrain.policies.memory.needs import Column
 from tests.policies.memory.worlds import (
     Record,
     World,

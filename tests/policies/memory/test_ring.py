@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import SaveError
-from marltrain.policies.batch import Column, Needs
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Column, Needs
 from tests.policies.memory.worlds import World, blank, one_group, rollouts, seeing, two_groups, uniform
 
 COLUMNS = {"log_prob": Column()}

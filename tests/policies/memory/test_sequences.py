@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import ConfigError
-from marltrain.policies.batch import Needs
 from marltrain.policies.memory import SequenceReader, Storage, Streams
+from marltrain.policies.memory.needs import Needs
 from tests.policies.memory.test_readers import COLUMNS, WORLDS, masks
 from tests.policies.memory.worlds import Record, World, at, drive, same
 

@@ -9,8 +9,8 @@ import pytest
 
 from marltrain.core.errors import ConfigError, SaveError
 from marltrain.core.spec import EnvSpec
-from marltrain.policies.batch import Needs, StateNeed
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Needs, StateNeed
 from marltrain.policies.memory.states import GlobalStates, state_size
 from tests.policies.memory.worlds import Record, Script, World, drive, one_group, seeing, two_groups
 

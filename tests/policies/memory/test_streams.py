@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import AgentError, ConfigError, EnvError, MarlTrainError
-from marltrain.policies.batch import Column
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Column
 from tests.policies.memory.worlds import Script, blank, one_group, rollouts, two_groups, uniform
 
 COLUMNS = {"log_prob": Column()}

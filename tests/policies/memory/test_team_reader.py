@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import AgentError, SaveError
-from marltrain.policies.batch import Needs
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.storage.state import State
 from tests.policies.memory.test_states import Numbered, assert_of_moments, needs

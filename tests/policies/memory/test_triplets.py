@@ -12,8 +12,9 @@ from scipy.stats import chi2
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.core.seeds import generator
-from marltrain.policies.batch import Needs, TripletTransitions
+from marltrain.policies.batches.batch import TripletTransitions
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.sequences import reader_class
 from tests.policies.memory.test_hindsight import ACHIEVED, DESIRED, EPISODES, GOALS, LATER, ONE, SEEN, played
 from tests.policies.memory.worlds import one_group

@@ -11,9 +11,9 @@ from scipy.stats import chi2
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError
-from marltrain.policies.batch import Needs
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory import Storage, Streams
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import UniformReader
 from tests.policies.memory.test_priorities import GAMMA, chain, draw, go_on, learn, statistic
 from tests.policies.memory.worlds import one_group, rollouts

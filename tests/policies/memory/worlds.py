@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from marltrain.core.layout import Layout, arrays_of, assign_obs
 from marltrain.core.spec import EnvSpec, PlayerSpec, Step
-from marltrain.policies.batch import Needs
+from marltrain.policies.memory.needs import Needs
 
 STACK = 3
 VECTOR = spaces.Box(-np.inf, np.inf, (2,), np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 import marltrain as mt
-from marltrain.policies.algorithms.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 
 FLAT = spaces.Box(-1, 1, (5,), np.float32)
 MASKED = spaces.Dict({"observation": FLAT, "action_mask": spaces.MultiBinary(4)})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import SaveError
-from marltrain.policies.batch import Column
+from marltrain.policies.memory.needs import Column
 from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, rebuilt
 

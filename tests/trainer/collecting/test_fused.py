@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.envs.native.game import TERMINATED, Game
-from marltrain.policies.batch import Needs
+from marltrain.policies.memory.needs import Needs
 from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.collecting.fused import FusedCollector, can_fuse
 from marltrain.trainer.collecting.rollout import SyncCollector

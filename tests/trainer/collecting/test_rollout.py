@@ -10,7 +10,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.seeds import child_seed
 from marltrain.envs import make_vector, resolve
-from marltrain.policies.batch import Acted
+from marltrain.policies.batches.batch import Acted
 from marltrain.policies.memory import Storage, Streams
 from marltrain.trainer.collecting.rollout import Actors, Recorder, SyncCollector, _View
 from marltrain.trainer.seats import Seating

@@ -25,9 +25,10 @@ from marltrain.policies.agents.external import ExternalAgent, check_legal, seede
 from marltrain.policies.agents.tianshou.acting import masking, raw_actions, to_raw, to_units
 from marltrain.policies.agents.tianshou.buffer import ReplayView, RolloutView, StreamBuffer
 from marltrain.policies.backends.torch.state import checked, packed, unpacked
-from marltrain.policies.batch import Acted, AgentState, Column, Needs
+from marltrain.policies.batches.batch import Acted, AgentState
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.memory.config import Replay, Rollouts
+from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 

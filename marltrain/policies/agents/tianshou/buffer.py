@@ -13,9 +13,9 @@ import numpy as np
 from tianshou.data import Batch, ReplayBuffer, to_numpy
 
 from marltrain.core.layout import Array, Obs
-from marltrain.policies.batch import Needs
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.choice import Chosen
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import RolloutReader, UniformReader
 from marltrain.policies.memory.ring import Ring
 

@@ -10,9 +10,10 @@ from tianshou.data import Batch, to_numpy
 
 from marltrain.core.layout import Array, map_tree
 from marltrain.policies.agents.tianshou.buffer import StreamBuffer, ToRaw, observed
-from marltrain.policies.batch import Needs, Transitions
-from marltrain.policies.learner.memory_numbers import MemoryNumbers
+from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.memory.hindsight import HindsightReader
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.ring import Ring
 
 

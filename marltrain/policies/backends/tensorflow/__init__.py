@@ -26,7 +26,7 @@ from marltrain.policies.backends.tensorflow.networks import ModelNetwork, Networ
 from marltrain.policies.backends.tensorflow.optimizers import OPTIMIZERS, Optimizer
 from marltrain.policies.backends.tensorflow.randomness import seeded
 from marltrain.policies.backends.tensorflow.sending import pickled
-from marltrain.policies.networks import NetworkDefinition, Plan
+from marltrain.policies.networks.specs import NetworkDefinition, Plan
 
 
 def gpu() -> str | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import tensorflow as tf
 
 from marltrain.core.errors import ConfigError
-from marltrain.policies.backends.tensorflow import Backend
-from marltrain.policies.backends.tensorflow.joined import JoinedBackend, joined_cluster_strategy
-from marltrain.policies.backends.tensorflow.replicas import MirroredBackend
-from marltrain.policies.learner.parallel.strategies import (
+from marltrain.policies.backends.strategies import (
     LiveStrategy,
     MirroredStrategy,
     MultiWorkerMirroredStrategy,
     Strategy,
 )
+from marltrain.policies.backends.tensorflow import Backend
+from marltrain.policies.backends.tensorflow.joined import JoinedBackend, joined_cluster_strategy
+from marltrain.policies.backends.tensorflow.replicas import MirroredBackend
 
 
 def within(device: str, strategy: Strategy) -> Backend:

@@ -14,7 +14,7 @@ from marltrain.policies.backends.base import Loss, Network
 from marltrain.policies.backends.tensorflow import Backend
 from marltrain.policies.backends.tensorflow.randomness import set_apart
 from marltrain.policies.backends.tensorflow.replicas import Compute, Gradients, WorkerBackend, own_part, part_of, ring
-from marltrain.policies.learner.parallel.tf_config import joined_cluster
+from marltrain.policies.backends.tensorflow.tf_config import joined_cluster
 
 SUM = "workers_disagree"
 MODULUS = 16381

@@ -23,7 +23,7 @@ from marltrain.policies.backends.tensorflow.randomness import random_states, res
 from marltrain.policies.backends.tensorflow.regularizers import check_added, penalty
 from marltrain.policies.backends.tensorflow.trials import trial as trial_of
 from marltrain.policies.backends.trials import Trial, two_batches
-from marltrain.policies.networks import NetworkDefinition, Plan
+from marltrain.policies.networks.specs import NetworkDefinition, Plan
 
 ERRORS = tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError
 """Errors of a call of a user's model that does not fit its inputs."""

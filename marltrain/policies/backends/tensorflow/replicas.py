@@ -11,12 +11,12 @@ from tensorflow import Tensor
 
 from marltrain.core.layout import map_tree
 from marltrain.policies.backends.base import Loss, Network
-from marltrain.policies.backends.tensorflow import Backend
-from marltrain.policies.backends.tensorflow.graphs import Graph
-from marltrain.policies.learner.parallel.strategies import (
+from marltrain.policies.backends.strategies import (
     Member,
     ParameterServerStrategy,
 )
+from marltrain.policies.backends.tensorflow import Backend
+from marltrain.policies.backends.tensorflow.graphs import Graph
 
 Gradients = tuple[dict[str, Tensor], list[Tensor]]
 Compute = Callable[[dict[str, Any], Tensor], Gradients]

@@ -24,7 +24,7 @@ from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
 from marltrain.policies.backends.torch.optimizers import OPTIMIZERS, Optimizer
 from marltrain.policies.backends.torch.randomness import seeded
-from marltrain.policies.networks import NetworkDefinition, Plan
+from marltrain.policies.networks.specs import NetworkDefinition, Plan
 
 
 def gpu() -> str | None:
@@ -43,7 +43,7 @@ class Backend(base.Backend):
         """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
         jit_compile: compile gradient steps by `torch.compile`, which takes long at the first call of each shape.
-            marltrain compiles some gradient steps itself instead, see `policies.compiled.gradient_steps`.
+            marltrain compiles some gradient steps itself instead, see `policies.learner.compiled.gradient_steps`.
         """
         self.jit_compile = self.compiles_passes = jit_compile
         chosen = (gpu() or "cpu") if device == "auto" else device

@@ -19,7 +19,7 @@ from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
 from marltrain.policies.backends.torch.trials import trial as trial_of
 from marltrain.policies.backends.trials import Trial, two_batches
-from marltrain.policies.networks import NetworkDefinition, Plan
+from marltrain.policies.networks.specs import NetworkDefinition, Plan
 
 
 class Network(base.Network):

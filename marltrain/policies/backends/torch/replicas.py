@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, distributed
 
 from marltrain.policies.backends.base import Loss, Network
+from marltrain.policies.backends.strategies import LOOPBACK, Member
 from marltrain.policies.backends.torch import Backend
-from marltrain.policies.learner.parallel.strategies import LOOPBACK, Member
 
 _SIOCGIFADDR = 0x8915
 

@@ -18,9 +18,9 @@ from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.frameworks import framework_of
 from marltrain.policies.backends.own import OwnModel, check_mean
 from marltrain.policies.backends.randomness import drawn_seed
+from marltrain.policies.backends.strategies import ParameterServerStrategy, Strategy, chosen, parts_differ
 from marltrain.policies.learner.parallel.replica import drawing
 from marltrain.policies.learner.parallel.replicas import Team
-from marltrain.policies.learner.parallel.strategies import ParameterServerStrategy, Strategy, chosen, parts_differ
 from marltrain.policies.memory.config import Replay, Rollouts
 
 After = Callable[[Any], Any]

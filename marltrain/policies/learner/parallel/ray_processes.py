@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from marltrain.core.errors import WorkerError
+from marltrain.policies.backends.strategies import DataParallel, Member
 from marltrain.policies.learner.parallel.processes import ProcessFailure
 from marltrain.policies.learner.parallel.replica import Replica
-from marltrain.policies.learner.parallel.strategies import DataParallel, Member
 from marltrain.processes.children import here_only
 from marltrain.processes.ray_actors import Actor, ActorError, Cluster, Served, end_actors
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.policies.backends.base import Backend
+from marltrain.policies.backends.strategies import Member
 from marltrain.policies.learner.gradient_step import PartialGradientStep
-from marltrain.policies.learner.parallel.strategies import Member
 from marltrain.policies.learner.weights import Weights
 
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError, error_text
 from marltrain.core.layout import Array, map_tree
-from marltrain.policies.algorithms.base import Algorithm, Phase
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.randomness import drawn_seed
+from marltrain.policies.backends.strategies import DataParallel, Member, Strategy
+from marltrain.policies.batches.tensor_batch import TensorBatch
+from marltrain.policies.interface.algorithm import Algorithm, Phase
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
 from marltrain.policies.learner.parallel.replica import AlgorithmReplica, Replica, unpickled
-from marltrain.policies.learner.parallel.strategies import DataParallel, Member, Strategy
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.tensor_batch import TensorBatch
 
 if TYPE_CHECKING:
     from marltrain.policies.learner.parallel.ray_processes import RayProcesses

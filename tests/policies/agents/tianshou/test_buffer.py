@@ -11,7 +11,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 
 from marltrain.policies.agents.tianshou.acting import masking
 from marltrain.policies.agents.tianshou.buffer import ReplayView, RolloutView
-from marltrain.policies.batch import Column, Needs
+from marltrain.policies.memory.needs import Column, Needs
 from tests.policies.agents.tianshou.making import after, discrete_ppo, dqn, places, ragged, row_at
 
 SEATS = [[0, 2]]

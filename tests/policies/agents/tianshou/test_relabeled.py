@@ -11,7 +11,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.agents.tianshou.relabeled import RelabeledView
-from marltrain.policies.batch import Needs
+from marltrain.policies.memory.needs import Needs
 from tests.gymnasium_toys import BitFlipping
 from tests.policies.agents.tianshou.making import dqn
 from tests.policies.memory.test_hindsight import ACHIEVED, DESIRED, EPISODES, near, played

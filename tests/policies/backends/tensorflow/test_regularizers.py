@@ -10,8 +10,8 @@ from gymnasium import spaces
 from keras import layers
 
 import marltrain as mt
-from tests.policies.batches import some_transitions
 from tests.policies.own import with_keras
+from tests.policies.some_batches import some_transitions
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 KERNEL = np.array([[1.0, -2.0], [0.5, 3.0], [2.0, 0.0], [-1.0, 1.0], [0.0, 2.0]], np.float32)

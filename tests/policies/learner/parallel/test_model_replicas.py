@@ -14,11 +14,11 @@ from gymnasium import spaces
 from torch import nn
 
 import marltrain as mt
+from marltrain.policies.backends.strategies import DataParallel
 from marltrain.policies.learner.parallel.model_replicas import ModelReplicas, part_of_rows
-from marltrain.policies.learner.parallel.strategies import DataParallel
-from tests.policies.batches import VECTOR, some_rollout, some_transitions
 from tests.policies.own import with_torch
 from tests.policies.own.agents import copied
+from tests.policies.some_batches import VECTOR, some_rollout, some_transitions
 
 PARTS = 3
 SPREAD = DataParallel(processes=PARTS)

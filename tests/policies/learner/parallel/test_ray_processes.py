@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError, WorkerError
+from marltrain.policies.backends.strategies import DataParallel
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.parallel.strategies import DataParallel
-from tests.policies.batches import VECTOR, some_rollout
+from tests.policies.some_batches import VECTOR, some_rollout
 from tests.tiers import LONG
 
 

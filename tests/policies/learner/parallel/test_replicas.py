@@ -14,10 +14,10 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import ConfigError, WorkerError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
+from marltrain.policies.backends.strategies import DataParallel
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.parallel.replicas import part_of
-from marltrain.policies.learner.parallel.strategies import DataParallel
-from tests.policies.batches import PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
+from tests.policies.some_batches import PICTURE_AND_VECTOR, VECTOR, some_rollout, some_transitions
 
 TOLERANCE = 1e-5
 """What is left of summing the gradient of each part apart, after Adam's steps."""

@@ -1,0 +1,130 @@
+"""Advantages and returns of rollouts as numpy arrays; numba compiles the loops and caches them on disk."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import program
+from marltrain.policies.batches.normalization import SAME
+
+
+@program
+def _gae(
+    reward: Array, discount: Array, value: Array, next_value: Array, cut: Array, lam: Array, trace: Array
+) -> Array:
+    agents, rows = reward.shape
+    advantage = np.empty((agents, rows), np.float32)
+    for k in range(agents):
+        following = 0.0  # trace * advantage of the row after
+        for i in range(rows - 1, -1, -1):
+            step = np.float64(discount[k, i])
+            delta = reward[k, i] + step * next_value[k, i] - value[k, i]
+            estimate = delta if cut[k, i] else delta + step * lam[k] * following
+            advantage[k, i] = estimate
+            following = trace[k, i] * estimate
+    return advantage
+
+
+def gae(
+    reward: Array, discount: Array, value: Array, next_value: Array, cut: Array, lam: Array, trace: Array | None = None
+) -> Array:
+    """Return generalized advantage estimates, [K, B] float32, over rows in the order of a `Rollout`.
+
+    A_i = delta_i + discount_i * lam * c_{i+1} * A_{i+1}, without the second term where `cut`, and
+    delta_i = reward_i + discount_i * next_value_i - value_i. With c = 1 these are equations 11 to 16 of Schulman et
+    al. 2016. With c = min(limit, ratio of the policy to the one that acted) they are the advantages of V-trace with
+    lambda, and value + c * A its targets (Espeholt et al. 2018, arXiv:1802.01561, section 4.1 with equal limits).
+
+    reward, discount, value, next_value: [K, B].  cut: [K, B] bool.  lam: [K].  trace: c, [K, B]; None: 1.
+    """
+    trace = np.ones(reward.shape, np.float32) if trace is None else trace
+    reward, discount, value, next_value, trace = (
+        np.ascontiguousarray(column, np.float32) for column in (reward, discount, value, next_value, trace)
+    )
+    cut, lam = np.ascontiguousarray(cut, bool), np.ascontiguousarray(lam, np.float64)
+    advantage: Array = _gae(reward, discount, value, next_value, cut, lam, trace)
+    return advantage
+
+
+@program
+def _returns_so_far(reward: Array, discount: Array, cut: Array) -> Array:
+    agents, rows = reward.shape
+    returns = np.empty((agents, rows), np.float64)
+    for k in range(agents):
+        earlier = 0.0
+        for i in range(rows):
+            returns[k, i] = reward[k, i] + earlier
+            earlier = 0.0 if cut[k, i] else discount[k, i] * returns[k, i]
+    return returns
+
+
+def returns_so_far(reward: Array, discount: Array, cut: Array) -> Array:
+    """Return the discounted sum of rewards up to each row, [K, B] float64, over rows in the order of a `Rollout`.
+
+    G_i = reward_i + discount_{i-1} * G_{i-1}; without the second term at the first row and after a row that is `cut`.
+    The sums therefore begin anew with every episode and with every rollout.
+
+    reward, discount: [K, B].  cut: [K, B] bool.
+    """
+    reward, discount = (np.ascontiguousarray(column, np.float32) for column in (reward, discount))
+    returns: Array = _returns_so_far(reward, discount, np.ascontiguousarray(cut, bool))
+    return returns
+
+
+@program
+def _retrace(reward: Array, discount: Array, q: Array, next_value: Array, trace: Array, cut: Array) -> Array:
+    agents, rows = reward.shape
+    target = np.empty((agents, rows), np.float32)
+    for k in range(agents):
+        correction = 0.0  # c * (target - q) of the row after
+        for i in range(rows - 1, -1, -1):
+            following = next_value[k, i] + (0.0 if cut[k, i] else correction)
+            total = reward[k, i] + np.float64(discount[k, i]) * following
+            target[k, i] = total
+            correction = trace[k, i] * (total - q[k, i])
+    return target
+
+
+def retrace(reward: Array, discount: Array, q: Array, next_value: Array, trace: Array, cut: Array) -> Array:
+    """Return the Retrace targets of action values, [K, B] float32, over rows in the order of a `Rollout`.
+
+    T_i = reward_i + discount_i * (next_value_i + c_{i+1} (T_{i+1} - q_{i+1})), without the last term where `cut`
+    (Munos et al. 2016, arXiv:1606.02647, eq. 4; Wang et al. 2017, arXiv:1611.01224, eq. 5).
+
+    reward, discount: [K, B].  q: [K, B], values of the actions taken.
+    next_value: [K, B], values of the state after each row under the policy that is learned.
+    trace: [K, B], the coefficients c of the rows' own actions, such as min(1, ratio).  cut: [K, B] bool.
+    """
+    reward, discount, q, next_value, trace = (
+        np.ascontiguousarray(column, np.float32) for column in (reward, discount, q, next_value, trace)
+    )
+    target: Array = _retrace(reward, discount, q, next_value, trace, np.ascontiguousarray(cut, bool))
+    return target
+
+
+def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
+    """Return the values of what follows each row of a `Rollout`, [K, B].
+
+    value: [K, B] of the rows.  boot_value: [K, M] of `boot_obs`.  boot: [K, B], see `Rollout`.
+    """
+    following = np.concatenate([value[:, 1:], value[:, :1]], 1)
+    return np.where(boot < 0, following, np.take_along_axis(boot_value, np.maximum(boot, 0), 1))
+
+
+def explained_variance(prediction: Array, target: Array, weight: Array) -> Array:
+    """Return 1 - Var[target - prediction] / Var[target] of each agent, [K] float64; NaN for constant targets.
+
+    prediction, target, weight: [K, B]; the variances are weighted. Targets that differ by their rounding are constant.
+    """
+
+    def moments(values: Array) -> tuple[Array, Array]:
+        total = weight.sum(1, dtype=np.float64)
+        mean = (weight * values).sum(1) / total
+        return mean, np.asarray((weight * np.square(values - mean[:, None])).sum(1) / total)
+
+    target = np.asarray(target, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, spread = moments(target)
+        explained = 1.0 - moments(target - prediction)[1] / spread
+        return np.where(np.sqrt(spread) > SAME * np.abs(mean), explained, np.nan)

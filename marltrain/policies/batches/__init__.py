@@ -1,0 +1,1 @@
+"""Arrays that trainer, memory and learners exchange: decisions, batches, running statistics."""

@@ -1,0 +1,1 @@
+"""Demonstrations: decisions to imitate, their files, and those of Minari."""

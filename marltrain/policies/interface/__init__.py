@@ -1,0 +1,1 @@
+"""The interface of algorithms, which authors subclass: `Algorithm`, `JointAlgorithm`, `RewardModel`."""

@@ -1,0 +1,1 @@
+"""Gradient steps and updates of learners in compiled code, for small networks."""

@@ -1,0 +1,1 @@
+"""Compiled code that writes, draws and reads the rows of the memory."""

@@ -1,0 +1,1 @@
+"""Networks: their descriptions, parameters, cells and image inputs."""
