@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from itertools import pairwise
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -12,11 +14,17 @@ from marltrain.jit.compiling import compiled
 from marltrain.jit.views import call, f32
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer_entry
-from marltrain.policies.networks.specs import MLP, Plan
+from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
 
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 MOST_LAYERS = 9
 """Largest number of layers of a network, the output layer included."""
+KNOWN_FIELDS: dict[type, set[str]] = {
+    MLP: {"hidden", "activation"},
+    NetworkDefinition: {"spec", "heads", "layout", "vectors", "members", "head_layers", "noisy", "burn_in"},
+    Head: {"width", "gain", "free", "free_start"},
+}
+"""The fields of a network's description that `is_known` takes into account."""
 _ONE = ("layer", "layers", "activation", "width", "choices", "size", "free")
 NETWORK = [(name, np.int64) for name in _ONE] + [
     (name, np.int64, (MOST_LAYERS,)) for name in ("outputs", "weight_at", "bias_at")
@@ -33,17 +41,35 @@ among the network's weights.
 def is_known(network: object, *, free: bool = False, joined: bool = False) -> TypeGuard[StackedNetwork]:
     """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on one vector.
 
+    A network with other fields or parameters than those that `write_network` writes is not supported.
+
     free: whether its head may have trained constants, such as log standard deviations.
     joined: whether it may read another vector than the observation, or beside it.
     """
     plan = getattr(network, "plan", None)
     return (
-        isinstance(plan, Plan) and isinstance(plan.spec, MLP) and plan.members == 1
+        type(plan) is Plan and _has_known_fields(plan) and plan.members == 1
         and (joined if plan.layout is None else list(plan.layout.shapes) == [VECTOR])
         and len(plan.definition.vectors) <= joined
         and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
         and len(plan.heads) == 1 and (free or not plan.heads[0].free) and not plan.definition.noisy
+        and [parameter.shape for parameter in plan.parameters] == _written_shapes(plan)
     )  # fmt: skip
+
+
+def _has_known_fields(plan: Plan) -> bool:
+    """Return whether the description of a network consists of the classes of `KNOWN_FIELDS`, with these fields."""
+    described: list[Any] = [plan.spec, plan.definition, *plan.heads]
+    return all({field.name for field in fields(value)} == KNOWN_FIELDS.get(type(value)) for value in described)
+
+
+def _written_shapes(plan: Plan) -> list[tuple[int, ...]]:
+    """Return the shapes of the parameters that `write_network` expects: weights and biases in turn, then constants."""
+    widths, (head,) = widths_of(plan), plan.heads
+    shapes: list[tuple[int, ...]] = []
+    for width, size in pairwise([plan.vector_width, *widths]):
+        shapes += [(width, size), (size,)]
+    return [*shapes, (head.free,)] if head.free else shapes
 
 
 def write_network(record: Any, plan: Plan) -> None:

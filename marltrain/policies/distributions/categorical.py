@@ -17,7 +17,11 @@ ILLEGAL = -1e9
 
 
 def masked(ops: Any, logits: Any, legal: Any) -> Any:
-    """Return the logits with `ILLEGAL` where legal [..., A] is False."""
+    """Return the logits with -1e9 at illegal actions, so that their probability is exactly 0 in float32.
+
+    logits: [..., A] float32, or Q-values whose largest is sought.  legal: [..., A] bool, as `Batch.legal` and the
+    argument of `Algorithm.act`; None: all actions are legal, and the logits are returned unchanged.
+    """
     return logits if legal is None else ops.where(legal, logits, ops.zeros_like(logits) + ILLEGAL)
 
 

@@ -214,7 +214,7 @@ class Algorithm:
     noise_by_rows: ClassVar[bool] = False
     recurrent: tuple[str, ...] = ()
     """Names of the networks that may be recurrent. `act_with_carry`, `prepare` and losses then give them carries, see
-    `recurrence.memory_of`, and `needs` is the result of `recurrence.needs_of`."""
+    `memory_of`, and `needs` is the result of `needs_of`."""
     default_network: ClassVar[Callable[[Layout], NetworkSpec]] = staticmethod(default_network)
     """Makes the network for `network=None`."""
 

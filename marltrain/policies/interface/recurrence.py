@@ -57,9 +57,13 @@ def burn_in_of(networks: Definitions) -> int:
 
 
 def needs_of(needs: Needs, networks: Definitions) -> Needs:
-    """Return the needs with the carries of recurrent networks and with batches in blocks of their sequences.
+    """Return the needs of an algorithm whose networks may be recurrent; unchanged if none of them is.
 
-    Off-policy, samples are then sequences of this length, of which `NetworkDefinition.burn_in` rows are a burn-in.
+    The carries of each recurrent network become a column, [carry width] float32, and batches consist of blocks of
+    `sequence_length` rows. Off-policy, samples are then sequences of this length, of which
+    `NetworkDefinition.burn_in` rows are a burn-in.
+
+    needs: those without recurrent networks.  networks: the result of `Algorithm.networks`, by name.
     """
     stored = {column_of(name, column): column for name, column in carries_of(networks).items()}
     length = length_of(networks)
@@ -134,7 +138,14 @@ def sequence_columns(batch: Rollout | SequenceTransitions, networks: Definitions
 
 
 def memory_of(batch: Any, network: str) -> tuple[Any, ...]:
-    """Return the inputs of a network beside its others, for the rows of a batch of tensors: (carry, begins) or ()."""
+    """Return the last inputs of a network that may be recurrent, for the rows of a batch: (carry, begins) or ().
+
+    A loss calls `nets[network](batch.obs, *memory_of(batch, network))`. Of a recurrent network, the call then returns
+    the carries after the rows, [K, B, carry width], after its outputs.
+
+    batch: tensors of B rows, as losses, `Algorithm.prepare` and `Phase.targets` get them.  network: its name.
+    Returns carry: [K, B, carry width] float32, of each row; begins: [K, B] bool, rows that start from their own carry.
+    """
     carry = getattr(batch, "carry", {}).get(network)
     return () if carry is None else (carry, batch.begins)
 

@@ -1,5 +1,6 @@
 """Agents that act in compiled code hold what they do in numpy; who can, and what is refused."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,9 @@ from marltrain.core.layout import Layout
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.compiled.acting import CompiledActing
-from marltrain.policies.compiled.network import is_known
+from marltrain.policies.compiled.network import KNOWN_FIELDS, is_known
 from marltrain.policies.interface.algorithm import CompiledForm
+from marltrain.policies.networks.parameters import Parameter
 from marltrain.policies.networks.specs import CNN, MLP, Head, NetworkDefinition, Plan
 from tests.policies.learner.test_learner import stacked
 
@@ -182,6 +184,35 @@ VECTOR, IMAGE = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(0, 255, (9, 9, 3
 )
 def test_which_networks(spec, space, heads, expected):
     assert is_known(SimpleNamespace(plan=Plan(NetworkDefinition(spec, heads, Layout(space))))) is expected
+
+
+def plain_plan():
+    return Plan(NetworkDefinition(MLP((4,)), [Head(3)], Layout(VECTOR)))
+
+
+def test_a_network_with_a_parameter_that_compiled_code_does_not_write_is_refused():
+    plan = plain_plan()
+    plan.parameters.insert(2, Parameter("hidden0.scale", (4,), constant=1.0))
+    assert not is_known(SimpleNamespace(plan=plan))
+
+
+def with_field(kind):
+    """A class of this name with a field that changes what a network computes, and no parameter."""
+    return dataclass(frozen=True)(type(kind.__name__, (kind,), {"__annotations__": {"skips": bool}, "skips": True}))
+
+
+@pytest.mark.parametrize("kind", [MLP, NetworkDefinition, Head])
+def test_a_subclass_with_a_field_of_its_own_is_refused(kind):
+    made = {each: each for each in (MLP, NetworkDefinition, Head)} | {kind: with_field(kind)}
+    plan = Plan(made[NetworkDefinition](made[MLP]((4,)), [made[Head](3)], Layout(VECTOR)))
+    assert [each.shape for each in plan.parameters] == [each.shape for each in plain_plan().parameters]
+    assert not is_known(SimpleNamespace(plan=plan))
+
+
+@pytest.mark.parametrize("kind", [MLP, NetworkDefinition, Head])
+def test_a_new_field_of_a_description_is_refused_until_it_is_entered(kind, monkeypatch):
+    monkeypatch.setitem(KNOWN_FIELDS, kind, KNOWN_FIELDS[kind] - {min(KNOWN_FIELDS[kind])})
+    assert not is_known(SimpleNamespace(plan=plain_plan()))
 
 
 def test_a_model_of_ones_own_is_none():
