@@ -16,10 +16,8 @@ from marltrain.tools.csv_cells import write_csv
 
 WHAT = ("learning_rate", "optimizer", "agent")
 BY_THE_TOOL = ("episodes_per_train", "steps_per_train", "updates_per_train", "seed", "progress", "vector",
-               "num_workers", "double_buffer", "on_fault", "max_env_restarts", "env_timeout", "test_freq",
-               "record",
-               "resources", "address", "timeout", "runners", "min_runners", "learners",
-               "learner_resources", "name")  # fmt: skip
+               "num_workers", "on_fault", "max_env_restarts", "env_timeout", "test_freq", "record", "resources",
+               "address", "timeout", "runners", "min_runners", "learners", "learner_resources", "name")  # fmt: skip
 """Settings of the trainer that tools set themselves, or that do not apply to copies of an environment."""
 
 

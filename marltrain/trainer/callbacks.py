@@ -139,8 +139,8 @@ class Callback:
 
     Return values are ignored. After an error, `on_train_end` is still called if `on_train_start` was called.
 
-    only_watches: True in a class that does not change how agents act or learn. Then `double_buffer` steps ahead of
-    the callback, and compiled code may make several rounds of updates before one call of `on_update_end`.
+    only_watches: True in a class that does not change how agents act or learn. Then compiled
+    code may make several rounds of updates before one call of `on_update_end`.
     described_by: attributes that hold arguments of the constructor, for `config.json` and files of runs. Those hold a
     dataclass `settings` and `players`, too.
     """

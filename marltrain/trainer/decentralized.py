@@ -17,7 +17,6 @@ from marltrain.envs.vector import check_timeout
 from marltrain.processes.ray_actors import ANSWER
 from marltrain.trainer.by_player import Agents, without_seats
 from marltrain.trainer.callbacks import Callback, CallbackList
-from marltrain.trainer.collecting.double_buffer import check_places
 from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.hooks import FunctionHooks, Periodic
@@ -75,8 +74,6 @@ class DecentralizedTrainer:
     these weights.
     vector, num_workers: "dummy" (this process), "subproc" (worker processes) or "ray" (actors of a Ray cluster), and
     the number of workers or actors.
-    double_buffer: step the environments in two halves in turn, so that one half steps while agents act for the other
-    (subproc and ray only). Results do not change.
     on_fault: reaction to a Python environment that raises, breaks its contract or hangs, or whose worker process ends.
     "raise": an error.  "restart": its running episode is dropped, and a new one begins.  None: an error if the
     environment's code fails before its first finished episode, else a restart.
@@ -142,7 +139,6 @@ class DecentralizedTrainer:
         max_env_restarts: int = MAX_RESTARTS,
         env_timeout: float | None = None,
         collect: str = "serial",
-        double_buffer: bool = False,
         test_freq_steps: int | None = None,
         max_test_steps: int | None = TEST_STEPS,
         record: Sequence[str] = (),
@@ -166,14 +162,13 @@ class DecentralizedTrainer:
             steps_per_train=steps_per_train, updates_per_train=updates_per_train,
             progress=display is not None or progress,  # type: ignore[arg-type]
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
-            double_buffer=double_buffer, test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
+            test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
             record=record_names(record),
             resources=resources, address=address, timeout=timeout, runners=runners, min_runners=min_runners, name=name,
             learners=learners, learner_resources=learner_resources,
             sync=sync, max_lag=max_lag,
         )  # fmt: skip
         validate(settings, "DecentralizedTrainer")
-        check_places(settings)
         check_ray(settings)
         check_tests(settings, save_best_fn=save_best_fn, stop_fn=stop_fn)
         check_team_reward(team_reward)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -81,22 +80,15 @@ class TestSchedule:
 class Due:
     """The work that interrupts collecting.
 
-    every_episodes, every_steps: intervals of checkpoints and of `train_fn`, in episodes and in env steps.
+    checkpoint_steps: env steps between checkpoints; None: none by env steps.
     """
 
     budgets: Budgets
     tests: TestSchedule
-    every_episodes: Sequence[int | None]
-    every_steps: Sequence[int | None]
+    checkpoint_steps: int | None
 
     def steps_left(self, env_steps: int) -> int:
         """Return the number of env steps until a test, a checkpoint or the end of the budget is due by env steps."""
-        until = [left(env_steps, every) for every in (self.tests.every_steps, *self.every_steps)]
+        until = [left(env_steps, every) for every in (self.tests.every_steps, self.checkpoint_steps)]
         until.append(None if self.budgets.env_steps is None else self.budgets.env_steps - env_steps)
         return min((steps for steps in until if steps is not None), default=sys.maxsize)
-
-    def episodes_left(self, episodes: int) -> int:
-        """Return the number of episodes until a test, a hook, a checkpoint or the end of the budget is due."""
-        every = (self.tests.every_episodes, self.budgets.episodes, *self.every_episodes)
-        until = (left(episodes, number) for number in every)
-        return min((number for number in until if number is not None), default=sys.maxsize)

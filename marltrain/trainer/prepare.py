@@ -23,7 +23,6 @@ from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.adapting.criterion import CriterionCallback
 from marltrain.trainer.by_player import in_seats, without_seats
 from marltrain.trainer.callbacks import CallbackList
-from marltrain.trainer.collecting.double_buffer import check_agents
 from marltrain.trainer.context import EarlierRun, RunContext
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import Budgets
@@ -215,8 +214,6 @@ def _seatings(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, stack: ExitSt
     seating = Seating(spec, call.agents, setup.seed, stack=True)
     for seated in seating.learners:
         stack.callback(seated.learner.close)
-    if setup.settings.double_buffer:
-        check_agents(seating.learners)
     if call.test_agents is None:
         return seating, seating
     line_up = Seating(spec, call.test_agents, setup.seed, stack=False, what="test_agents")

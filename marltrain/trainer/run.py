@@ -71,9 +71,8 @@ class Run:
         self.updates = Updates(context.schedulers, self.counters, self.history, self.events, context.budgets.updates)
         self.actors = Actors(spec, context.seating.learners, num_envs, "act")
         self.collector = make_collector(
-            context, self.team_rewards, self.actors, self.episodes, self.updates,
-            lambda: self.due.episodes_left(self.counters.episodes), self.traffic,
-        )  # fmt: skip
+            context, self.team_rewards, self.actors, self.episodes, self.updates, self.traffic
+        )
         context.envs.on_faults = self.note_faults
         if context.learner_actors is not None:
             context.learner_actors.report, context.learner_actors.traffic = self.note_faults, self.traffic
@@ -123,9 +122,9 @@ class Run:
         self.episodes.numbers[...] = step.episode
 
     def over(self) -> bool:
-        """Return whether training ends: a budget is used up or a stop was requested, and no step is under way."""
+        """Return whether training ends: a budget is used up or a stop was requested."""
         self.reason = self.stop_reason or self.due.budgets.reached(self.counters)
-        return bool(self.reason) and not self.collector.under_way
+        return bool(self.reason)
 
     def stop(self, reason: str) -> None:
         """End training after the current collector call and its updates (see `over`); the first reason given counts."""
@@ -216,14 +215,10 @@ def _team_rewards(context: RunContext) -> TeamRewards | None:
 
 
 def _due(context: RunContext) -> Due:
-    """Return the schedule of tests, checkpoints, `train_fn` and budgets."""
-    settings, train_fn, checkpoint = context.setup.settings, context.setup.hooks.train, context.setup.checkpoint
+    """Return the schedule of tests, checkpoints and budgets."""
+    settings, checkpoint = context.setup.settings, context.setup.checkpoint
     return Due(
         context.budgets,
         TestSchedule(settings.test_freq, settings.test_freq_steps),
-        every_episodes=(
-            train_fn.every if train_fn.function else None,
-            checkpoint.settings.every_episodes if checkpoint else None,
-        ),
-        every_steps=(checkpoint.settings.every_steps if checkpoint else None,),
+        None if checkpoint is None else checkpoint.settings.every_steps,
     )

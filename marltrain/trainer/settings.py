@@ -69,7 +69,6 @@ class TrainerSettings:
     max_env_restarts: int = setting(MAX_RESTARTS, doc=f"maximum faults within {WINDOW:,} env steps", low=0)
     env_timeout: float | None = setting(None, doc="maximum seconds of a worker's env step", above=0)
     collect: str = setting("serial", doc="collect and learn in turn, or at the same time", choices=COLLECT)
-    double_buffer: bool = setting(False, doc="step the environments in two halves (subproc)")
     test_freq_steps: int | None = setting(None, doc="env steps between tests, also with test_freq", low=1)
     max_test_steps: int | None = setting(TEST_STEPS, doc="env steps after which a test is cut; None: no limit", low=1)
     record: tuple[str, ...] = setting((), doc="attribute of the environment, recorded at the end of episodes")
@@ -196,7 +195,7 @@ def _check_runners(settings: TrainerSettings) -> None:
         )
     others = {
         "vector": settings.vector != "dummy", "num_workers": settings.num_workers is not None,
-        "double_buffer": settings.double_buffer, "collect": settings.collect != "serial",
+        "collect": settings.collect != "serial",
     }  # fmt: skip
     if given := [f"{name}={getattr(settings, name)!r}" for name, unfit in others.items() if unfit]:
         raise ConfigError(f"runners={settings.runners} hold the environments themselves: leave {', '.join(given)} out")

@@ -155,7 +155,7 @@ def _trainer(env: Any, env_args: Any = None, **more: Any) -> Call:
         "train_fn": None, "test_fn": None, "save_best_fn": None, "save_last_fn": None, "stop_fn": None,
         "reward_metric": None, "callbacks": [], "run_dir": "run", "progress": False, "on_fault": None,
         "max_env_restarts": 3, "env_timeout": None, "collect": "serial",
-        "double_buffer": False, "test_freq_steps": 20, "max_test_steps": 10_000,
+        "test_freq_steps": 20, "max_test_steps": 10_000,
     }  # fmt: skip
     return Call(mt.DecentralizedTrainer, {"env": env, "env_args": env_args, **few, **more})
 

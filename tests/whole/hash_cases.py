@@ -187,8 +187,8 @@ PROCESSES = {
     "dqn, overlap": Run("dqn", Identity, Q, trainer=OVERLAP),
     "mappo, overlap": Run("mappo", SPREAD, EPOCHS, trainer={**MEAN, **OVERLAP}),
     "ppo, overlap, tensorflow": Run("ppo", Identity, {**EPOCHS, "backend": "tensorflow"}, trainer=OVERLAP),
+    "ppo, workers": Run("ppo", Identity, EPOCHS, trainer=WORKERS),
     "dqn, workers": Run("dqn", Relay, Q, trainer=WORKERS),
-    "double buffer": Run("ppo", Identity, EPOCHS, trainer={**WORKERS, "double_buffer": True}),
 }
 
 FILES = {

@@ -24,7 +24,7 @@ class Loss(NamedTuple):
 
 
 class WorkerPool(ABC):
-    """Workers, one per task. `order` sends an order to all or some of them; `wait` returns the answers.
+    """Workers, one per task. `order` sends an order to all of them; `wait` returns the answers.
 
     A subclass starts the workers and carries the messages.
     """
@@ -49,22 +49,22 @@ class WorkerPool(ABC):
         try:
             for w in self._all:
                 self._start(w)
-            for answer in self._answers(self._all, self._starting):
+            for answer in self._answers(self._starting):
                 if isinstance(answer, Loss):
                     raise self.error(answer)
         except BaseException:
             self.close()
             raise
 
-    def order(self, command: int = STEP, data: bytes = b"", workers: range | None = None) -> None:
-        """Send an order to all or some workers, see `worker.Order`; raises WorkerError if the pool is closed."""
+    def order(self, command: int = STEP, data: bytes = b"") -> None:
+        """Send an order to all workers, see `worker.Order`; raises WorkerError if the pool is closed."""
         self._check_open()
         self._number += 1
-        for w in self._all if workers is None else workers:
+        for w in self._all:
             self._order_one(w, command, data)
 
-    def wait(self, orders: int = 1, workers: range | None = None, timeout: float | None = None) -> list[bytes | Loss]:
-        """Wait for the answers of all or some workers; return the data of each, or the Loss of a worker.
+    def wait(self, orders: int = 1, timeout: float | None = None) -> list[bytes | Loss]:
+        """Wait for the answers of all workers; return the data of each, or the Loss of a worker.
 
         orders: the number of env steps in the last order; a factor of the timeout.  timeout: seconds, in its place.
         Raises EnvError for the first worker that failed, and WorkerError if the pool is closed.
@@ -73,7 +73,7 @@ class WorkerPool(ABC):
         if timeout is None and self._timeout is not None:
             timeout = self._timeout * orders
         self._allowed = timeout
-        return self._answers(self._all if workers is None else workers, timeout)
+        return self._answers(timeout)
 
     def replace(self, w: int, command: int, data: bytes, timeout: float | None = None) -> bytes | Loss:
         """Replace a lost worker, send an order to the new one, and return its answer as `wait` does.
@@ -134,14 +134,14 @@ class WorkerPool(ABC):
         self._numbers[w] = self._number
         self._send(w, command, data)
 
-    def _answers(self, workers: range, timeout: float | None) -> list[bytes | Loss]:
+    def _answers(self, timeout: float | None) -> list[bytes | Loss]:
         """Wait for the workers' answers to the last order of each."""
         if timeout is None:
-            answers = [self._answer(w, None) for w in workers]
+            answers = [self._answer(w, None) for w in self._all]
         else:
             until = time.monotonic() + timeout
-            answers = [self._answer(w, max(until - time.monotonic(), 0.0)) for w in workers]
-        return [self._data(w, answer) for w, answer in zip(workers, answers, strict=True)]
+            answers = [self._answer(w, max(until - time.monotonic(), 0.0)) for w in self._all]
+        return [self._data(w, answer) for w, answer in zip(self._all, answers, strict=True)]
 
     def _data(self, w: int, answer: Answer | Loss) -> bytes | Loss:
         if isinstance(answer, Loss):

@@ -31,8 +31,6 @@ class WorkerVectorEnv(VectorEnv):
     """Environments in workers that hold several each. A subclass starts the workers and carries the arrays.
 
     The episodes are bit-identical to those of DummyVectorEnv, for any number of workers.
-
-    halves: two slices, the environments of the first and the second half of the workers; they can be stepped in turn.
     """
 
     _pool: WorkerPool
@@ -57,9 +55,6 @@ class WorkerVectorEnv(VectorEnv):
         self._survives_loss = source.game is None and self._fault_policy.survives(DIED, proven=True)
         self._role, self._seed = role, 0
         cuts = shares(num_envs, num_workers)
-        middle = (num_workers + 1) // 2
-        self._halves = (range(middle), range(middle, num_workers))
-        self.halves = (slice(0, cuts[middle]), slice(cuts[middle], num_envs))
         self._tasks = [
             Task(
                 source, self.spec, num_envs, low, high, role, w, num_workers, recording, self._fault_policy,
@@ -67,17 +62,16 @@ class WorkerVectorEnv(VectorEnv):
             )
             for w, (low, high) in enumerate(itertools.pairwise(cuts))
         ]  # fmt: skip
-        self._sent = [False, False]  # of each half
+        self._sent = False
 
     def _open(self, shared: Shared, pool: WorkerPool) -> None:
         """Take the arrays of all environments and the workers that fill them."""
         self._shared, self._pool = shared, pool
         self._step, self._actions = shared.step, shared.actions
-        self._parts = [self._step.part(half.start, half.stop) for half in self.halves]
 
     def reset(self, seed: int) -> Step:
         """See VectorEnv."""
-        self._sent = [False, False]
+        self._sent = False
         self._clear_faults()
         self._seed = seed
         self._step.episode[...] = 0
@@ -90,43 +84,19 @@ class WorkerVectorEnv(VectorEnv):
         for shared, array in zip(self._actions, actions, strict=True):
             shared[...] = array
         self._pool.order()
-        self._sent = [True, True]
+        self._sent = True
 
     def recv(self) -> Step:
         """See VectorEnv."""
-        if not all(self._sent):
+        if not self._sent:
             raise RuntimeError("recv() without a send() before it")
-        self._sent = [False, False]
+        self._sent = False
         self.faults, self.recorded = (), ()
         answers = self._pool.wait()
         self._env_steps += self.num_envs
         if any(answers):
             self._collect_faults(answers, cut=True)
         return self._step
-
-    def send_half(self, half: int, actions: tuple[Array, ...]) -> None:
-        """Start one env step in one half of the environments, 0 or 1, with the actions in its columns."""
-        envs = self.halves[half]
-        for shared, array in zip(self._actions, actions, strict=True):
-            shared[:, envs] = array[:, envs]
-        self._pool.order(workers=self._halves[half])
-        self._sent[half] = True
-
-    def recv_half(self, half: int) -> Step:
-        """Complete the step of one half, half 0 before half 1; return the Step of its environments only.
-
-        `faults` holds the faults of half 0 after half 0, and those of both halves after half 1. See `recv`.
-        """
-        if not self._sent[half]:
-            raise RuntimeError(f"recv_half({half}) without a send_half({half}) before it")
-        self._sent[half] = False
-        if half == 0:
-            self.faults, self.recorded = (), ()
-            self._env_steps += self.num_envs
-        answers = self._pool.wait(workers=self._halves[half])
-        if any(answers):
-            self._collect_faults(answers, cut=True)
-        return self._parts[half]
 
     def close(self) -> None:
         """See VectorEnv."""
@@ -141,7 +111,7 @@ class WorkerVectorEnv(VectorEnv):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        self._sent = [False, False]
+        self._sent = False
         native = self.source.game is not None
         if native:
             self._check_native(saved)

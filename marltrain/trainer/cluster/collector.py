@@ -30,8 +30,6 @@ MOST_BYTES = 256 * 2**20
 class RunnerCollector:
     """Collects fragments and gives them to the loop, one batch step at a time; see `Collector`."""
 
-    under_way = False
-
     def __init__(
         self,
         envs: RunnerVectorEnv,

@@ -121,7 +121,7 @@ class ElasticPool(RunnerPool):
             for _ in self._all:
                 self.start_another()
             self._give(self._first())
-            for answer in self._answers(self._all, self._starting):
+            for answer in self._answers(self._starting):
                 if isinstance(answer, Loss):
                     raise self.error(answer)
         except BaseException:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from marltrain.trainer.collecting.double_buffer import DoubleBufferedCollector, no_callback_interferes
 from marltrain.trainer.collecting.rollout import Actors, Collector, Recorder, SyncCollector
 from marltrain.trainer.context import RunContext
 from marltrain.trainer.counters import RunningEpisodes, Traffic
@@ -19,19 +16,15 @@ def make_collector(
     actors: Actors,
     episodes: RunningEpisodes,
     updates: Updates,
-    episodes_left: Callable[[], int],
     traffic: Traffic,
 ) -> Collector:
     """Return the fastest collector that supports the environments, agents and callbacks.
 
     team_rewards: the rewards to learn from; None: the players' own.
-    episodes_left: returns the number of episodes that may end before other work is due.
     traffic: counts what is sent to runners.
     """
     envs, setup = context.envs, context.setup
     recorder = Recorder(actors, context.streams)
-    if setup.settings.double_buffer and no_callback_interferes(context.callbacks):
-        return DoubleBufferedCollector(envs, recorder, episodes_left, updates.schedulers)
     if setup.settings.runners is not None:
         from marltrain.trainer.cluster.collector import RunnerCollector
         from marltrain.trainer.cluster.runners import RunnerVectorEnv

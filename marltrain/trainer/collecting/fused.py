@@ -81,8 +81,6 @@ PrepareUpdates = Callable[[UpdateScheduler, int, int], int]
 class FusedCollector:
     """Makes as many batch steps as possible in one compiled call; see the module docstring."""
 
-    under_way = False
-
     def __init__(
         self,
         sync: SyncCollector,

@@ -19,9 +19,6 @@ from marltrain.trainer.collecting.carries import described, moved, rebuilt, zero
 from marltrain.trainer.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics
 
-EVERYWHERE = slice(None)
-"""All environments."""
-
 
 class Actors:
     """Computes the actions of all learners in E environments, and owns their recurrent carries.
@@ -58,23 +55,19 @@ class Actors:
             own = numbers_of(seated.agents[0].identity, names)
             self.numbers.append(view.take(np.repeat(own[:, None], self.num_envs, 1)))
 
-    def decide(self, step: Step, envs: slice = EVERYWHERE) -> list[Acted]:
-        """Write the actions of environments `envs` into `actions`.
-
-        Returns each learner's decisions in all environments, [K, S * E, ...].
-        """
+    def decide(self, step: Step) -> list[Acted]:
+        """Write the actions into `actions`; return each learner's decisions, [K, S * E, ...]."""
         decided = []
         for i, seated in enumerate(self.learners):
             view, group = self.views[i], seated.group
             legal, turn = step.legal[group], view.take(step.turn[group])
-            here = None if envs is EVERYWHERE else self._within(i, envs)
-            self._forget_ended(i, step, here)
+            self._forget_ended(i, step)
             acted = seated.learner.act(
                 self._observed(i, step), None if legal is None else view.take(legal), self.carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
-            self.carries[i] = moved(acted.carry, self.carries[i], turn if here is None else turn & here)
-            view.put(self.actions[group], acted.action, envs)
+            self.carries[i] = moved(acted.carry, self.carries[i], turn)
+            view.put(self.actions[group], acted.action)
             decided.append(acted)
         return decided
 
@@ -103,19 +96,13 @@ class Actors:
             rows, actor = (view.agents, view.seats * self.num_envs), seated.learner.actor
             self.carries.append(rebuilt(carry, state, rows, None if actor is None else actor.carried))
 
-    def _within(self, i: int, envs: slice) -> Array:
-        """Return which rows of learner i belong to the environments `envs`, [K, S * E] bool."""
-        inside = np.zeros((len(self.spec.groups[self.learners[i].group].players), self.num_envs), bool)
-        inside[:, envs] = True
-        return self.views[i].take(inside)
-
-    def _forget_ended(self, i: int, step: Step, here: Array | None) -> None:
-        """Set the carry of every seat whose player or episode just ended to zero, in the rows `here`."""
+    def _forget_ended(self, i: int, step: Step) -> None:
+        """Set the carry of every seat whose player or episode just ended to zero."""
         if self.carries[i] is None:
             return
         players = list(self.spec.groups[self.learners[i].group].players)
         over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
-        self.carries[i] = zeroed(self.carries[i], over if here is None else over & here)
+        self.carries[i] = zeroed(self.carries[i], over)
 
 
 class _View:
@@ -139,17 +126,11 @@ class _View:
             return picked
         return picked.reshape(self.agents, self.seats * array.shape[1], *array.shape[2:])
 
-    def put(self, into: Array, values: Array, envs: slice = EVERYWHERE) -> None:
-        """Write values [K, S * E, ...] into an array [P, E, ...], for environments `envs`."""
+    def put(self, into: Array, values: Array) -> None:
+        """Write values [K, S * E, ...] into an array [P, E, ...]."""
         if self.seats > 1:
             values = values.reshape(self.agents * self.seats, into.shape[1], *into.shape[2:])
-        if envs is EVERYWHERE:
-            into[self.index] = values
-        elif isinstance(self.index, slice):
-            into[self.index, envs] = values[:, envs]
-        else:
-            flat, columns = self.index
-            into[flat, columns[:, envs]] = values[:, envs]
+        into[self.index] = values
 
 
 class Recorder:
@@ -163,17 +144,15 @@ class Recorder:
             for g, r in streams.rings.items()
         }
 
-    def act(self, step: Step, envs: slice = EVERYWHERE) -> None:
-        """Compute actions and extras of environments `envs`, and write them into their columns."""
-        for seated, view, acted in zip(
-            self.actors.learners, self.actors.views, self.actors.decide(step, envs), strict=True
-        ):
+    def act(self, step: Step) -> None:
+        """Compute actions and extras."""
+        for seated, view, acted in zip(self.actors.learners, self.actors.views, self.actors.decide(step), strict=True):
             kept = self.extras.get(seated.group, {})
             needs = seated.learner.needs
             check_extras(seated.who, () if needs is None else needs.columns, acted)
             for name, values in acted.extras.items():
                 if name in kept:
-                    view.put(kept[name], values, envs)
+                    view.put(kept[name], values)
 
     def record_actions(self) -> None:
         """Record the decisions of all environments in the streams."""
@@ -210,12 +189,7 @@ class NotRepeatedError(WorkerError):
 
 
 class Collector(Protocol):
-    """Makes batch steps: agents act, the streams record the actions, the environments step.
-
-    under_way: whether the environments are making the next step when `advance` returns.
-    """
-
-    under_way: bool
+    """Makes batch steps: agents act, the streams record the actions, the environments step."""
 
     def advance(self, step: Step, most: int) -> Collected:
         """Act on a Step and make at least one and at most `most` batch steps."""
@@ -229,8 +203,6 @@ class Collector(Protocol):
 
 class SyncCollector:
     """Makes one batch step at a time, for any environment; see `Collector`."""
-
-    under_way = False
 
     def __init__(self, envs: VectorEnv, recorder: Recorder) -> None:
         """Store the environments and the recorder."""

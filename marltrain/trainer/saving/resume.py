@@ -31,7 +31,7 @@ from marltrain.trainer.saving.checkpoint import FoundCheckpoint
 from marltrain.trainer.setup import TrainerSetup
 
 FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
-        "on_fault", "max_env_restarts", "env_timeout", "double_buffer", "record", "resources", "address",
+        "on_fault", "max_env_restarts", "env_timeout", "record", "resources", "address",
         "timeout", "runners", "min_runners", "learners", "learner_resources", "name"}  # fmt: skip
 """Trainer settings that may differ on resume: budgets, settings without effect on results, and the seed (`seed_of`)."""
 

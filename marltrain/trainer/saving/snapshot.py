@@ -14,9 +14,9 @@ from marltrain.trainer.saving.resume import check_frames
 
 
 def checkpoint_if_due(run: Run, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint if one is due and no environment step is under way."""
+    """Write a checkpoint if one is due."""
     best, run.new_best = run.new_best, False
-    if not run.collector.under_way and checkpoint.due(run.counters, run.clock.seconds, best=best):
+    if checkpoint.due(run.counters, run.clock.seconds, best=best):
         _write(run, checkpoint, best=best and checkpoint.settings.best)
 
 

@@ -15,7 +15,6 @@ from marltrain.trainer.seats import Seating
 from tests.envs.driving import run_seed
 from tests.policies.backends.both import BOTH
 from tests.toys import Crowd
-from tests.trainer.running import changed, tables, trainer, weights
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 
@@ -91,17 +90,3 @@ def test_a_carry_is_zero_again_in_the_next_episode():
         actors.decide(step)
         assert all((a == b).all() for a, b in zip(following, actors.actions, strict=True))
     assert [row[0] for row in counts] == [1, 2, 3, 4, 1, 2]
-
-
-def test_two_halves_of_the_environments_give_the_same_run():
-    """The first half acts twice in a step; its carry counts one of the acts."""
-
-    def run(**settings):
-        agents = counting()
-        places = {"num_train_envs": 5, "vector": "subproc", "num_workers": 2, "update_freq": 33}
-        result = trainer(Crowd, {}, steps_per_train=150, **places, **settings).train(agents, [1, 1, 1], plot=False)
-        return tables(result), weights(agents)
-
-    (mine, plain), (theirs, halves) = run(), run(double_buffer=True)
-    assert mine == theirs
-    assert changed(plain, halves) == [False] * 3

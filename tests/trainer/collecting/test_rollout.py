@@ -209,7 +209,6 @@ def test_sync_collector_makes_one_batch_step():
 
         envs.recv = recv  # type: ignore[method-assign]
         collector = SyncCollector(envs, Recorder(Actors(envs.spec, seating.learners, 3, "act"), streams))
-        assert not collector.under_way
         step = envs.reset(0)
         for t, most in enumerate((1, 7, 1000)):
             streams.record_step(step)

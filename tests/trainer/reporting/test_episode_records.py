@@ -99,9 +99,7 @@ def test_numbers_and_texts_of_an_environment_are_in_the_table_of_episodes(tmp_pa
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "run" / EPISODES_FILE), episodes)
 
 
-@pytest.mark.parametrize(
-    "how", [{}, *LONG * [{"vector": "subproc", "num_workers": 2}, {"vector": "subproc", "double_buffer": True}]]
-)
+@pytest.mark.parametrize("how", [{}, *LONG * [{"vector": "subproc", "num_workers": 2}]])
 def test_a_native_run_is_the_same_with_recording_also_when_it_is_resumed(how):
     """CartPole's episodes end at any time, and begin at random; each has the number of its steps in its record."""
 
