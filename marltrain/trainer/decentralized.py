@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from marltrain.envs.vector import check_timeout
 from marltrain.processes.ray_actors import ANSWER
 from marltrain.trainer.by_player import Agents, without_seats
 from marltrain.trainer.callbacks import Callback, CallbackList
+from marltrain.trainer.context import TrainerSetup
 from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.evaluating.testing import play_agents
 from marltrain.trainer.hooks import FunctionHooks, Periodic
@@ -46,7 +48,6 @@ from marltrain.trainer.settings import (
     check_ray,
     check_tests,
 )
-from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.team_reward import TeamReward, check_team_reward
 
 
@@ -189,7 +190,7 @@ class DecentralizedTrainer:
             source, settings, fresh_seed() if settings.seed is None else settings.seed, reward_metric, team_reward,
             hooks, all_callbacks, checkpoint, folder,
             runs=Path("runs").absolute(),  # an environment may change the working folder
-            display=display,
+            display=display, only_checkpoints=False,
         )  # fmt: skip
         self.run: Run | None = None
 
@@ -253,7 +254,7 @@ class DecentralizedTrainer:
                 self.run, earlier,
             )  # fmt: skip
             context, found = prepare(setup, call, stack)
-            self.setup, self.run = context.setup, Run(self, context, stack)
+            self.setup, self.run = replace(setup, seed=context.seed), Run(self, context, stack)
         if earlier is not None:
             earlier.continued = True
         with announced(self.settings.progress):

@@ -61,7 +61,7 @@ def _event_files(run: Run) -> frozenset[str]:
     """Return the names of the TensorBoard files of this run."""
     from marltrain.trainer.reporting.tensorboard import TensorBoard  # loads protobuf
 
-    loggers = [callback for callback in run.context.callbacks.callbacks if isinstance(callback, TensorBoard)]
+    loggers = [callback for callback in run.context.all_callbacks.callbacks if isinstance(callback, TensorBoard)]
     return frozenset(logger.path.name for logger in loggers if logger.path is not None)
 
 
@@ -82,7 +82,7 @@ def _unless_leaving(run: Run, work: Callable[[], Any]) -> None:
 
 def _save_last(run: Run) -> None:
     saved = save_agents(run, "last")
-    run.context.setup.hooks.save_last()
+    run.context.hooks.save_last()
     if saved is not None:
         run.events.tell("on_checkpoint", path=saved)
 
@@ -102,6 +102,6 @@ def _plot(run: Run) -> None:
     with not_worth_a_run(path):
         from marltrain.trainer.reporting.run_picture import draw_run  # loads matplotlib
 
-        spec, setup = run.context.envs.spec, run.context.setup
-        sides = sides_of(spec.names, setup.team_reward, teams_of(run.context.seating.agents, spec.names))
+        spec = run.context.envs.spec
+        sides = sides_of(spec.names, run.context.team_reward, teams_of(run.context.seating.agents, spec.names))
         draw_run(run.history.tests, run.history.episodes, path, title=spec.name, sides=sides)

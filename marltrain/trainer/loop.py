@@ -31,15 +31,15 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
             else:
                 _resume(run, found)
             while not run.over():
-                run.collect()
-                run.learn()
+                steps = run.collect()
+                run.updates.make(steps)
                 if run.due.tests.due(run.counters):
                     play_test(run)
-                if run.context.setup.checkpoint is not None:
-                    checkpoint_if_due(run, run.context.setup.checkpoint)
+                if run.context.checkpoint is not None:
+                    checkpoint_if_due(run, run.context.checkpoint)
                 if run.context.job is not None:
                     serve(run)
-            if run.context.setup.settings.sync:
+            if run.context.settings.sync:
                 _settle(run)
             last_checkpoint(run)
             last_test(run)
@@ -58,10 +58,10 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
 
 def _start(run: Run) -> None:
     """Start, or continue an earlier call: first test, `train_fn(0, 0)`, reset of the environments."""
-    context, hooks = run.context, run.context.setup.hooks
+    context, hooks = run.context, run.context.hooks
     _announce(run)
     if context.earlier is not None:
-        context.callbacks.restore(context.earlier.callbacks)
+        context.all_callbacks.restore(context.earlier.callbacks)
     _check_callbacks(run)
     if run.due.tests.due(run.counters) and not play_test(run):
         return
@@ -81,10 +81,10 @@ def _resume(run: Run, found: FoundCheckpoint) -> None:
     run.written_at = run.counters.env_steps
     _announce(run)
     with found.taken():
-        run.context.callbacks.restore(found.state.part("callbacks"))
+        run.context.all_callbacks.restore(found.state.part("callbacks"))
     _check_callbacks(run)
     run.tell_starts(restarted.tolist())
-    if run.context.setup.checkpoint is None:  # logged, not a warning: this may be intended
+    if run.context.checkpoint is None:  # logged, not a warning: this may be intended
         LOGGER.warning("%s is resumed without a Checkpoint callback: no further checkpoints are written", found.path)
     if run.due.tests.due(run.counters):
         play_test(run)
@@ -98,7 +98,7 @@ def _settle(run: Run) -> None:
     try:
         run.collector.settle()
     except NotRepeatedError as error:
-        if run.context.setup.checkpoint is not None:
+        if run.context.checkpoint is not None:
             raise
         warn(f"{error}. Training is complete, but the agents' generators are not those of one process")
 
@@ -112,5 +112,5 @@ def _announce(run: Run) -> None:
 
 def _check_callbacks(run: Run) -> None:
     """Raise SaveError for a callback whose state cannot be saved: at the start, not at the first checkpoint."""
-    if run.context.setup.checkpoint is not None:
-        run.context.callbacks.state()
+    if run.context.checkpoint is not None:
+        run.context.all_callbacks.state()

@@ -88,7 +88,7 @@ def tell_of_single_updates(context: RunContext) -> None:
 
     Call it for native games, in which compiled code could make many updates between batch steps.
     """
-    hindering = context.callbacks.interfering(("on_update_start", "on_update_end"))
+    hindering = context.all_callbacks.interfering(("on_update_start", "on_update_end"))
     for scheduler in context.schedulers:
         learner = scheduler.seated.learner
         obstacle = learner.obstacle() if scheduler.plans else None

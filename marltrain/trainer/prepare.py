@@ -23,7 +23,7 @@ from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.adapting.criterion import CriterionCallback
 from marltrain.trainer.by_player import in_seats, without_seats
 from marltrain.trainer.callbacks import CallbackList
-from marltrain.trainer.context import EarlierRun, RunContext
+from marltrain.trainer.context import EarlierRun, RunContext, TrainerSetup
 from marltrain.trainer.counters import Counters
 from marltrain.trainer.due import Budgets
 from marltrain.trainer.evaluating.evaluation import Evaluation
@@ -47,7 +47,6 @@ from marltrain.trainer.saving.resume import (
 from marltrain.trainer.saving.run_folder import RunFolder, default_name, existing_folder, new_folder
 from marltrain.trainer.seats import Seating, Seats
 from marltrain.trainer.settings import TrainerSettings
-from marltrain.trainer.setup import TrainerSetup
 from marltrain.trainer.team_reward import check_one_reward, try_team_reward
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
 from marltrain.trainer.updating.planned import PlannedScheduler
@@ -162,12 +161,12 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
         path, budgets, progress=settings.progress, display=setup.display, title=spec.name, job=job
     )
     context = RunContext(
-        setup=setup, envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
+        **vars(setup), envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
         rotate=call.rotates, learning=learning, exploring=exploring, streams=streams, storage=storage,
         schedulers=schedulers, learner_actors=learner_actors, folder=folder, checkpoints=checkpoints,
         call_number=calls + 1,
         env_seed=child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets=budgets,
-        callbacks=CallbackList([*built_in, *setup.callbacks]), manifest=manifest, earlier=earlier,
+        all_callbacks=CallbackList([*built_in, *setup.callbacks]), manifest=manifest, earlier=earlier,
         job=job,
     )  # fmt: skip
     return context, found

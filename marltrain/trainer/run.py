@@ -1,4 +1,4 @@
-"""Run: the state of one `train` call, and the two steps of its loop: collect and learn."""
+"""Run: the state of one `train` call."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Run:
 
         stack: closes the parts; its content moves to `closing`.
         """
-        setup, earlier, spec, num_envs = context.setup, context.earlier, context.envs.spec, context.envs.num_envs
+        earlier, spec, num_envs = context.earlier, context.envs.spec, context.envs.num_envs
         folder = None if context.folder is None else context.folder.path
         self.context, self.calls = context, context.call_number
         self.counters = Counters() if earlier is None else earlier.counters
@@ -59,11 +59,11 @@ class Run:
         self.traffic = Traffic()
         self.history = History(spec.names, folder) if earlier is None else earlier.history
         self.faults = FaultTable(folder) if earlier is None else earlier.faults
-        self.events = Events(trainer, context.callbacks, self.counters, self.clock, self.traffic)
+        self.events = Events(trainer, context.all_callbacks, self.counters, self.clock, self.traffic)
         labels = [label for seated in context.seating.learners for label in seated.labels]
         self.scalars = Scalars(self.history, labels, self.events.tell)
         line_up = None if context.line_up is context.seating else context.line_up.agents
-        self.selection = ModelSelection(setup.reward_metric, spec.names, context.seating.agents, line_up)
+        self.selection = ModelSelection(context.reward_metric, spec.names, context.seating.agents, line_up)
         self.due = _due(context)
         if earlier is not None:
             self.selection.follow(earlier.selection, comparable=earlier.comparable)
@@ -83,29 +83,28 @@ class Run:
         self.written_at: int | None = None
         self._stop_reason = ""
         self._step: Step | None = None
-        self._collected = 0  # batch steps of the last collector call
         self.closing = stack.pop_all()
 
-    def collect(self) -> None:
-        """Collect one batch step, or several at once, and record the transitions and the finished episodes."""
+    def collect(self) -> int:
+        """Collect one batch step, or several at once; record the transitions and the finished episodes.
+
+        Returns the number of batch steps.
+        """
         if self.masks.applied is not self.masks.wanted:
             self.apply_masks()
         envs, counters, before = self.context.envs, self.counters, self.counters.episodes
-        self._step, self._collected, recorded, updates = self.collector.advance(self.step, self._steps_ahead())
-        counters.env_steps += envs.num_envs * self._collected
+        self._step, steps, recorded, updates = self.collector.advance(self.step, self._steps_ahead())
+        counters.env_steps += envs.num_envs * steps
         for metrics in updates:
             self.updates.add(metrics)
         if envs.faults:
             self._drop(cut_by(envs.faults))
         if not recorded:
             self._add(self._step)
-        self.events.tell("on_collect", steps=self._collected)
+        self.events.tell("on_collect", steps=steps)
         if counters.episodes > before:
-            self.context.setup.hooks.train.call_if_due(counters.episodes, counters.env_steps)
-
-    def learn(self) -> None:
-        """Make the updates that are due."""
-        self.updates.make(self._collected)
+            self.context.hooks.train.call_if_due(counters.episodes, counters.env_steps)
+        return steps
 
     def begin(self) -> None:
         """Reset the environments."""
@@ -152,7 +151,7 @@ class Run:
         self.updates.settle()
         learning, exploring = self.masks.applied = self.masks.wanted
         self.actors.explore(exploring)
-        self.context.streams.learning(learning | self.context.setup.settings.shared_memory)
+        self.context.streams.learning(learning | self.context.settings.shared_memory)
         for scheduler in self.context.schedulers:
             scheduler.set_learning(learning)
 
@@ -168,7 +167,7 @@ class Run:
 
     def _steps_ahead(self) -> int:
         """Return the number of batch steps until a test, a checkpoint or the end of a budget is due."""
-        checkpoint, num_envs = self.context.setup.checkpoint, self.context.envs.num_envs
+        checkpoint, num_envs = self.context.checkpoint, self.context.envs.num_envs
         if self.stop_reason or (checkpoint is not None and checkpoint.late(self.clock.seconds)):
             return 1
         return max(1, min(MOST_STEPS, -(-self.due.steps_left(self.counters.env_steps) // num_envs)))
@@ -209,14 +208,14 @@ class Run:
 
 def _team_rewards(context: RunContext) -> TeamRewards | None:
     """Return the rewards to learn from, if players do not learn from their own: in a population, those of each copy."""
-    given, copies = context.setup.team_reward, len(context.setup.source.copies)
+    given, copies = context.team_reward, len(context.source.copies)
     names = plain_names(context.envs.spec.names, copies)
     return None if given is None else TeamRewards(given, names, max(1, copies))
 
 
 def _due(context: RunContext) -> Due:
     """Return the schedule of tests, checkpoints and budgets."""
-    settings, checkpoint = context.setup.settings, context.setup.checkpoint
+    settings, checkpoint = context.settings, context.checkpoint
     return Due(
         context.budgets,
         TestSchedule(settings.test_freq, settings.test_freq_steps),

@@ -23,19 +23,19 @@ def make_collector(
     team_rewards: the rewards to learn from; None: the players' own.
     traffic: counts what is sent to runners.
     """
-    envs, setup = context.envs, context.setup
+    envs, settings = context.envs, context.settings
     recorder = Recorder(actors, context.streams)
-    if setup.settings.runners is not None:
+    if settings.runners is not None:
         from marltrain.trainer.cluster.collector import RunnerCollector
         from marltrain.trainer.cluster.runners import RunnerVectorEnv
 
         if isinstance(envs, RunnerVectorEnv):
             return RunnerCollector(
-                envs, recorder, updates.schedulers, setup.settings.timeout, traffic, setup.settings.lag, team_rewards
+                envs, recorder, updates.schedulers, settings.timeout, traffic, settings.lag, team_rewards
             )
     plain = SyncCollector(envs, recorder)
     by_function = team_rewards is not None and team_rewards.function is not None
-    if setup.source.game is None or by_function or context.callbacks.listens("on_step"):
+    if context.source.game is None or by_function or context.all_callbacks.listens("on_step"):
         return plain
     from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba
 

@@ -7,13 +7,13 @@ from functools import partial
 
 from marltrain.envs.python.probe import closed
 from marltrain.trainer.by_player import Agents, in_seats
+from marltrain.trainer.context import TrainerSetup
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestInterrupted, TestResult
 from marltrain.trainer.evaluating.selection import Selected
 from marltrain.trainer.run import Run
 from marltrain.trainer.saving.run_files import save_agents, write_table
 from marltrain.trainer.seats import Seating
-from marltrain.trainer.setup import TrainerSetup
 
 
 def play_agents(
@@ -38,8 +38,8 @@ def last_test(run: Run) -> None:
 
 def play_test(run: Run) -> bool:
     """Play a test, record it, save the best agents, call `stop_fn`; return False if it was interrupted."""
-    context, counters, hooks = run.context, run.counters, run.context.setup.hooks
-    episodes = context.setup.settings.episodes_per_test
+    context, counters, hooks = run.context, run.counters, run.context.hooks
+    episodes = context.settings.episodes_per_test
     if context.evaluation is None:
         raise RuntimeError("a run without tests plays none")
 

@@ -54,7 +54,7 @@ def _test(run: Run, episodes: int | None) -> TestResult:
     run.updates.wait()
     agents = run.context.seating.agents
     try:
-        return play_agents(run.context.setup, agents, episodes, given_up=lambda: run.interrupts.asked)
+        return play_agents(run.context, agents, episodes, given_up=lambda: run.interrupts.asked)
     except TestInterrupted as error:
         raise WorkerError("the run was interrupted during the test") from error
 
@@ -67,8 +67,8 @@ def _serve(run: Run, nothing: None) -> str:
     if job.policies is None:
         from marltrain.trainer.jobs.policies import Policies  # loads the code of runners
 
-        settings, seats = context.setup.settings, context.seating.learners
-        job.policies = Policies(job.cluster, job.name, context.envs.spec, context.setup.seed, seats, settings.timeout)
+        settings, seats = context.settings, context.seating.learners
+        job.policies = Policies(job.cluster, job.name, context.envs.spec, context.seed, seats, settings.timeout)
     return job.policies.start(run.counters.updates)
 
 

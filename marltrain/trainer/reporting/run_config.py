@@ -23,11 +23,11 @@ from marltrain.policies.agents.registry import registered_name
 from marltrain.policies.backends import BACKENDS, make_backend
 from marltrain.storage.json_files import to_json, write_json
 from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.context import TrainerSetup
 from marltrain.trainer.reporting.config_file import CONFIG, HEADER
 from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.saving.places import PlaceInRun
 from marltrain.trainer.settings import Default
-from marltrain.trainer.setup import TrainerSetup
 
 LIBRARIES = ("marltrain", "gymnasium", "numpy", "pettingzoo")
 WHERE_LOADED = ("keras", "tensorflow", "tianshou", "torch")

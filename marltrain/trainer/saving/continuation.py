@@ -10,9 +10,8 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
-from marltrain.trainer.context import EarlierRun
+from marltrain.trainer.context import EarlierRun, TrainerSetup
 from marltrain.trainer.run import Run
-from marltrain.trainer.setup import TrainerSetup
 
 
 def check_finished(run: Run | None, whose: str) -> Run:
@@ -37,7 +36,7 @@ def take_over(setup: TrainerSetup, run: Run) -> TrainerSetup:
 
     Raises ConfigError if the trainer has another `run_dir` or seed than that run.
     """
-    folder, seed = run.context.folder, run.context.setup.seed
+    folder, seed = run.context.folder, run.context.seed
     if setup.run_dir is not None and _resolved(setup.run_dir) != (folder and _resolved(folder.path)):
         where = "nowhere" if folder is None else f"in {str(folder.path)!r}"
         raise ConfigError(f"go_on: the run is written {where}, and run_dir is {str(setup.run_dir)!r}: leave it out")
@@ -71,7 +70,7 @@ def results_of(
     comparable = own and same_agents and rotate == context.rotate and same_learners
     return EarlierRun(
         replace(run.counters), run.history, run.faults, run.selection.state(), run.clock.seconds, context.schedulers,
-        context.callbacks.state(), comparable, run.due.tests.tested_at if comparable else (-1, -1),
+        context.all_callbacks.state(), comparable, run.due.tests.tested_at if comparable else (-1, -1),
     )  # fmt: skip
 
 

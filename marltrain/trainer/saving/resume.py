@@ -26,9 +26,9 @@ from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.networks.specs import NetworkSpec
 from marltrain.storage.json_files import to_json
+from marltrain.trainer.context import TrainerSetup
 from marltrain.trainer.reporting.run_config import LIBRARIES, WHERE_LOADED, loaded
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint
-from marltrain.trainer.setup import TrainerSetup
 
 FREE = {"episodes_per_train", "steps_per_train", "updates_per_train", "vector", "num_workers", "progress", "seed",
         "on_fault", "max_env_restarts", "env_timeout", "record", "resources", "address",

@@ -22,7 +22,7 @@ def checkpoint_if_due(run: Run, checkpoint: Checkpoint) -> None:
 
 def last_checkpoint(run: Run) -> None:
     """Write a checkpoint at the end of training, unless the last one holds the same env step."""
-    checkpoint = run.context.setup.checkpoint
+    checkpoint = run.context.checkpoint
     if checkpoint is not None and run.has_begun and run.written_at != run.counters.env_steps:
         _write(run, checkpoint, best=False)
 
@@ -35,7 +35,7 @@ def _write(run: Run, checkpoint: Checkpoint, *, best: bool) -> None:
     run.updates.wait()  # not settle: a checkpoint must not change how agents act
     manifest = {**context.manifest, "env_steps": counters.env_steps, "episodes": counters.episodes, "best": best}
     state = state_of(run, memory=checkpoint.settings.memory)
-    context.callbacks.sync()  # after the state: what it takes as written is then on the disk
+    context.all_callbacks.sync()  # after the state: what it takes as written is then on the disk
     path = write(context.checkpoints.whole(), manifest, state, keep=checkpoint.settings.keep)
     run.written_at = counters.env_steps
     run.events.tell("on_checkpoint", path=path)
@@ -69,8 +69,8 @@ def state_of(run: Run, *, memory: bool) -> State:
     state.add("judge", run.selection.state())
     state.add("history", run.history.state())
     state.add("faults", run.faults.state())
-    state.add("hooks", context.setup.hooks.state())
-    state.add("callbacks", context.callbacks.state())
+    state.add("hooks", context.hooks.state())
+    state.add("callbacks", context.all_callbacks.state())
     if memory:
         state.add("memory", context.streams.state())
     return state
@@ -124,7 +124,7 @@ def _restore_parts(run: Run, found: FoundCheckpoint) -> None:
     run.history.restore(state.part("history"))
     check_tables(run.history, len(run.selection.metrics), counts.counters.episodes)
     run.faults.restore(state.part("faults"))
-    context.setup.hooks.restore(state.part("hooks"))
+    context.hooks.restore(state.part("hooks"))
 
 
 def _restore_masks(run: Run, wanted: Array, applied: Array) -> None:
