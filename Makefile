@@ -186,7 +186,7 @@ completion-test: $(ALL) ## complete commands, options and files in zsh, by typed
 play-test: $(ALL) ## play tic-tac-toe in a window of an X server without a screen, by pressed keys
 	@for tool in Xvfb xdotool; do command -v $$tool > /dev/null || apt-get install -y -q xvfb xdotool > /dev/null 2>&1 \
 	  || { echo "play-test needs $$tool, which cannot be installed here: apt-get install xvfb xdotool" >&2; exit 1; }; done
-	$(THREADS) $(BIN)/python -m pytest -n 0 tests/trainer/playing_in_a_window.py
+	$(THREADS) $(BIN)/python -m pytest -n 0 tests/trainer/playing/playing_in_a_window.py
 
 clean: ## remove build files, caches, .venv, .venv-peers and .venv-third-party; runs/ is kept
 	rm -rf $(VENV) .venv-peers $(THIRD) docs/_build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -22,7 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import marltrain as mt
-from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.events.callbacks import Callback, Moment
 
 ENV, ENV_ARGS, NUM_ENVS, STEPS = "mpe2/simple_spread_v3", {"N": 3}, 16, 128
 PLACES: dict[str, tuple[str, int | None]] = {

@@ -23,7 +23,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import marltrain as mt
-from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.events.callbacks import Callback, Moment
 
 ENV = "marltrain/simple_spread_v3"
 

@@ -26,7 +26,7 @@ _HOME = {
     "Batch": "marltrain.policies.batches.batch",
     "CNN": "marltrain.policies.networks.specs",
     "CSVLogger": "marltrain.tools.loggers.scalar_files",
-    "Callback": "marltrain.trainer.callbacks",
+    "Callback": "marltrain.trainer.events.callbacks",
     "Checkpoint": "marltrain.trainer.saving.checkpoint",
     "Column": "marltrain.policies.memory.needs",
     "Comparison": "marltrain.tools.comparing.result",
@@ -58,7 +58,7 @@ _HOME = {
     "JointAlgorithm": "marltrain.policies.interface.joint",
     "JointPhase": "marltrain.policies.interface.joint",
     "LSTM": "marltrain.policies.networks.specs",
-    "LambdaCallback": "marltrain.trainer.lambda_callback",
+    "LambdaCallback": "marltrain.trainer.events.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
     "LearningRateRangeTest": "marltrain.tools.finding.range_test",
@@ -69,7 +69,7 @@ _HOME = {
     "MaskError": "marltrain.core.errors",
     "Member": "marltrain.policies.interface.joint",
     "MirroredStrategy": "marltrain.policies.backends.strategies",
-    "Moment": "marltrain.trainer.callbacks",
+    "Moment": "marltrain.trainer.events.callbacks",
     "MultiWorkerMirroredStrategy": "marltrain.policies.backends.strategies",
     "Needs": "marltrain.policies.memory.needs",
     "NaturalGradient": "marltrain.policies.interface.natural_gradient",
@@ -119,7 +119,7 @@ _HOME = {
     "dataset": "marltrain.tools.dataset",
     "decay": "marltrain.policies.hyperparameters.schedules",
     "distribution_of": "marltrain.policies.distributions",
-    "demonstrations": "marltrain.trainer.demonstrations",
+    "demonstrations": "marltrain.trainer.playing.demonstrations",
     "evaluate": "marltrain.tools.evaluating.evaluate",
     "exponential": "marltrain.policies.hyperparameters.schedules",
     "export": "marltrain.tools.export.export",
@@ -137,7 +137,7 @@ _HOME = {
     "named_runs": "marltrain.tools.attach",
     "needs_of": "marltrain.policies.interface.recurrence",
     "next_values": "marltrain.policies.algorithms.returns",
-    "play": "marltrain.trainer.play",
+    "play": "marltrain.trainer.playing.play",
     "population_based_training": "marltrain.tools.tuning.pbt",
     "replay": "marltrain.tools.evaluating.replays",
     "retrace": "marltrain.policies.algorithms.returns",
@@ -314,14 +314,14 @@ if TYPE_CHECKING:
     from marltrain.trainer.adapting.adapt import Adapt as Adapt
     from marltrain.trainer.adapting.early_stopping import EarlyStopping as EarlyStopping
     from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau as ReduceOnPlateau
-    from marltrain.trainer.callbacks import Callback as Callback, Moment as Moment
     from marltrain.trainer.decentralized import DecentralizedTrainer as DecentralizedTrainer
-    from marltrain.trainer.demonstrations import demonstrations as demonstrations
     from marltrain.trainer.evaluating.evaluation import TestResult as TestResult
+    from marltrain.trainer.events.callbacks import Callback as Callback, Moment as Moment
+    from marltrain.trainer.events.lambda_callback import LambdaCallback as LambdaCallback
     from marltrain.trainer.jobs.messages import RunProgress as RunProgress
-    from marltrain.trainer.lambda_callback import LambdaCallback as LambdaCallback
     from marltrain.trainer.make_agents import make_agents as make_agents
-    from marltrain.trainer.play import play as play
+    from marltrain.trainer.playing.demonstrations import demonstrations as demonstrations
+    from marltrain.trainer.playing.play import play as play
     from marltrain.trainer.reporting.progress import ProgressPrinter as ProgressPrinter
     from marltrain.trainer.saving.checkpoint import Checkpoint as Checkpoint
     from marltrain.trainer.tuned import tuned as tuned

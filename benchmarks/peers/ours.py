@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import marltrain as mt
 from benchmarks.peers import common
 from benchmarks.peers.common import WATCH, Task
-from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.events.callbacks import Callback, Moment
 
 SPREAD, CARTPOLE = "marltrain/simple_spread_v3", "marltrain/CartPole-v1"
 FOREVER = 10**9

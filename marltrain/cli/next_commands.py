@@ -19,7 +19,7 @@ def next_commands(
     tested: whether tests were played.
     """
     from marltrain.envs.registry import imports_only_known
-    from marltrain.trainer.showing import FILMED, TEXT, shown_best
+    from marltrain.trainer.playing.showing import FILMED, TEXT, shown_best
 
     run = shlex.quote(str(folder))
     option = ("" if imports_only_known(env) else f" --env {shlex.quote(env)}") + custom_objects

@@ -14,7 +14,7 @@ from marltrain.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from marltrain.tools.run_files.plan import RunPlan
-    from marltrain.trainer.callbacks import Callback
+    from marltrain.trainer.events.callbacks import Callback
 
 FLAGS = ("share", "identify", "self_play", "tuned")
 

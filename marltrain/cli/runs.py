@@ -68,7 +68,7 @@ def test(options: dict[str, Any]) -> None:
 
 def play(options: dict[str, Any]) -> None:
     """Show or film episodes of a run's agents and print their returns."""
-    from marltrain.trainer.play import play as play_episodes
+    from marltrain.trainer.playing.play import play as play_episodes
 
     run, greedy = _open_run(options), not options.pop("explore", False)
     keys = key_values("--key", options.pop("key", [])) or None

@@ -17,10 +17,10 @@ from marltrain.processes.ray_actors import ActorError, Cluster, NamedActor, chec
 from marltrain.processes.ray_addresses import clusters_here
 from marltrain.tools.run_link import RunLink
 from marltrain.tools.watch import follow
-from marltrain.trainer.jobs.experience import rows_of
 from marltrain.trainer.jobs.messages import STARTING, Answer, RunProgress
 from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.settings import TestSettings
+from marltrain.trainer.training.experience import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

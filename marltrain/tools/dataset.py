@@ -9,7 +9,7 @@ from typing import Any
 from marltrain.core.seeds import chosen_seed
 from marltrain.policies.demonstrations.demonstrations import Demonstrations
 from marltrain.tools.saved_run import open_run
-from marltrain.trainer.demonstrations import demonstrations
+from marltrain.trainer.playing.demonstrations import demonstrations
 
 
 def dataset(

@@ -11,9 +11,9 @@ from marltrain.core.settings import checked_arguments
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.storage.checks import counted
-from marltrain.trainer.callbacks import Callback, Moment
-from marltrain.trainer.displays import FILMS, check_writer
-from marltrain.trainer.play import play
+from marltrain.trainer.events.callbacks import Callback, Moment
+from marltrain.trainer.playing.displays import FILMS, check_writer
+from marltrain.trainer.playing.play import play
 from marltrain.trainer.reporting.figures import not_worth_a_run
 
 FOLDER = "films"

@@ -17,8 +17,8 @@ from marltrain.policies.demonstrations.demonstrations import Demonstrations
 from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Storage, Streams
-from marltrain.trainer.in_use import at_work
-from marltrain.trainer.seats import Seating, Seats
+from marltrain.trainer.seats.in_use import at_work
+from marltrain.trainer.seats.seats import Seating, Seats
 from marltrain.trainer.updating.scheduler import not_finite, rngs_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import RUN_AGENTS
 from marltrain.policies.agents.saving import load
 from marltrain.storage.files import complete_folder
-from marltrain.trainer.by_player import Agents, in_seats
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
+from marltrain.trainer.seats.by_player import Agents, in_seats
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from marltrain.core.version import __version__
 from marltrain.storage.checks import counted, of_type
 from marltrain.storage.files import check_own_checksum, made_folder, path_of, with_checksum, writing
 from marltrain.storage.json_files import read_json, to_json, write_json
+from marltrain.storage.json_values import decoded, encoded
 from marltrain.storage.state import State
 from marltrain.tools.training import Training
-from marltrain.trainer.interrupted import print_how
+from marltrain.trainer.preparing.resume import check_resumable, difference_of, threads
 from marltrain.trainer.saving.checkpoint import newest
-from marltrain.trainer.saving.json_values import decoded, encoded
-from marltrain.trainer.saving.resume import check_resumable, difference_of, threads
 from marltrain.trainer.saving.run_folder import LOCK, existing_folder
+from marltrain.trainer.training.interrupted import print_how
 
 LOGGER = logging.getLogger("marltrain")
 FORMAT = "marltrain-search"

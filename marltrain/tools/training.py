@@ -16,12 +16,12 @@ from marltrain.core.settings import check_function
 from marltrain.envs import Source
 from marltrain.policies.agents.agent import Agent
 from marltrain.storage.checks import counted, of_type
-from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.evaluating.selection import measured
+from marltrain.trainer.events.callbacks import Callback
+from marltrain.trainer.preparing.resume import described_argument
 from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.saving.checkpoint import Checkpoint
-from marltrain.trainer.saving.resume import described_argument
 from marltrain.trainer.settings import RewardMetric
 
 LOSS, TOTAL = "loss", "loss/total"

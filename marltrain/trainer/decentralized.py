@@ -16,25 +16,20 @@ from marltrain.envs.faults import MAX_RESTARTS
 from marltrain.envs.make import record_names
 from marltrain.envs.vector import check_timeout
 from marltrain.processes.ray_actors import ANSWER
-from marltrain.trainer.by_player import Agents, without_seats
-from marltrain.trainer.callbacks import Callback, CallbackList
-from marltrain.trainer.context import TrainerSetup
 from marltrain.trainer.evaluating.evaluation import TestResult
-from marltrain.trainer.evaluating.testing import play_agents
-from marltrain.trainer.hooks import FunctionHooks, Periodic
-from marltrain.trainer.in_use import at_work
-from marltrain.trainer.interrupted import end_interrupted
-from marltrain.trainer.loop import train
-from marltrain.trainer.masks import Mask, as_exploration_mask, as_learning_mask
-from marltrain.trainer.preflight import warn_of_no_update
-from marltrain.trainer.prepare import TrainCall, prepare
-from marltrain.trainer.reporting.built_in import DASHBOARD, Display
+from marltrain.trainer.events.callbacks import Callback, CallbackList
+from marltrain.trainer.events.hooks import FunctionHooks, Periodic
+from marltrain.trainer.preparing.continuation import check_finished, take_over
+from marltrain.trainer.preparing.preflight import warn_of_no_update
+from marltrain.trainer.preparing.prepare import TrainCall, prepare
+from marltrain.trainer.reporting.dashboard import DASHBOARD, Display
 from marltrain.trainer.reporting.progress import ProgressPrinter, announced
-from marltrain.trainer.result import TrainResult
-from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import sole
-from marltrain.trainer.saving.continuation import check_finished, take_over
 from marltrain.trainer.saving.run_folder import checked
+from marltrain.trainer.seats.by_player import Agents, without_seats
+from marltrain.trainer.seats.in_use import at_work
+from marltrain.trainer.seats.masks import Mask, as_exploration_mask, as_learning_mask
+from marltrain.trainer.seats.team_reward import TeamReward, check_team_reward
 from marltrain.trainer.settings import (
     BATCH_SIZE,
     EPISODES,
@@ -48,7 +43,12 @@ from marltrain.trainer.settings import (
     check_ray,
     check_tests,
 )
-from marltrain.trainer.team_reward import TeamReward, check_team_reward
+from marltrain.trainer.training.context import TrainerSetup
+from marltrain.trainer.training.interrupted import end_interrupted
+from marltrain.trainer.training.loop import train
+from marltrain.trainer.training.result import TrainResult
+from marltrain.trainer.training.run import Run
+from marltrain.trainer.training.testing import play_agents
 
 
 class DecentralizedTrainer:

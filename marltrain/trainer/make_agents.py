@@ -21,9 +21,9 @@ from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.states import OWN, state_size
-from marltrain.trainer.by_player import by_player, check_keys
 from marltrain.trainer.reporting.preparation import shown_if_slow
-from marltrain.trainer.teams import joint_teams
+from marltrain.trainer.seats.by_player import by_player, check_keys
+from marltrain.trainer.seats.teams import joint_teams
 
 Kind = str | type[Agent]
 Asked = Kind | tuple[Kind, Mapping[str, Any]]

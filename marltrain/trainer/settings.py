@@ -15,7 +15,6 @@ from marltrain.envs.make import VECTORS
 from marltrain.policies.interface.algorithm import MOST_ROWS
 from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.processes.ray_actors import ANSWER, check_resources
-from marltrain.trainer.updating.asynchronous import COLLECT
 
 MOST_ENVS = 2**20
 """Maximum number of environments; it catches typing errors before huge arrays are allocated."""
@@ -32,6 +31,7 @@ class Default(int):
     """
 
 
+COLLECT = ("serial", "overlap")
 EPISODES, TEST_EPISODES = Default(5000), Default(100)
 BATCH_SIZE, UPDATE_FREQ = Default(64), Default(100)
 TEST_STEPS = 100_000

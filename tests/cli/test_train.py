@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from marltrain.cli import main
-from marltrain.trainer.run import Run
 from marltrain.trainer.settings import TrainerSettings
+from marltrain.trainer.training.run import Run
 from tests.cli.running import RELAY, SYMBOLS, refused, said
 
 

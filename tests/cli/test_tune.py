@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from marltrain.cli import main
-from marltrain.trainer.run import Run
+from marltrain.trainer.training.run import Run
 from tests.cli.running import SYMBOLS, refused, said
 
 ENV = ["--env-arg", "players=2", "--env-arg", "length=3"]

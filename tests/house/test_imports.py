@@ -30,6 +30,10 @@ ORDER = {
         "batches", "networks", "distributions", "backends", "hyperparameters", "memory", "exploration", "interface",
         "compiled", "learner", "agents", "demonstrations", "algorithms",
     ],
+    "trainer": [
+        "settings", "seats", "updating", "collecting", "evaluating", "events", "reporting", "saving", "adapting",
+        "playing", "cluster", "jobs", "training", "preparing", "text_values", "tuned", "make_agents", "decentralized",
+    ],
 }  # fmt: skip
 """Folders and modules of a part of the package; each imports only itself and those before it."""
 WITHOUT_FRAMEWORK = (
@@ -95,7 +99,7 @@ def test_imports_follow_the_allowed_direction() -> None:
         ("marltrain.core.spec", "from marltrain.core.layout import Layout", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.envs import DummyVectorEnv", False),
         ("marltrain.trainer.collecting.rollout", "from marltrain.cli import main", True),
-        ("marltrain.trainer.loop", "from marltrain.tools import comparing", True),
+        ("marltrain.trainer.training.loop", "from marltrain.tools import comparing", True),
         (
             "marltrain.tools.comparing.compare",
             "from marltrain.trainer.decentralized import DecentralizedTrainer",

@@ -9,7 +9,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.tools.offline import _filled, _spec_of
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.seats import Seating
 from tests.toys import Identity
 
 LINE = spaces.Box(-10, 10, (1,), np.float32)

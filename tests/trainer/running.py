@@ -14,7 +14,7 @@ import marltrain as mt
 from marltrain.policies.batches.batch import Experience
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.streams import Streams
-from marltrain.trainer.callbacks import EVENTS, Callback, Moment
+from marltrain.trainer.events.callbacks import EVENTS, Callback, Moment
 from tests.toys import Identity
 
 SMALL = mt.MLP(hidden=(4,))

@@ -14,7 +14,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError, EnvError
 from marltrain.core.seeds import child_seed
-from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.events.callbacks import Callback
 from tests.envs.driving import run_seed
 from tests.faulty_toys import Broken, Forgetful
 from tests.tiers import LONG

@@ -24,8 +24,8 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, Phase, given, settings
 
 import marltrain as mt
-from marltrain.trainer.preflight import NOTHING
-from marltrain.trainer.run import Run
+from marltrain.trainer.preparing.preflight import NOTHING
+from marltrain.trainer.training.run import Run
 from tests.whole.configurations import VALID, Configuration
 from tests.whole.spoiling import configurations
 

@@ -23,8 +23,8 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import SaveError
 from marltrain.policies.agents.agent import Agent
-from marltrain.trainer.callbacks import CallbackList
-from marltrain.trainer.due import Budgets
+from marltrain.trainer.events.callbacks import CallbackList
+from marltrain.trainer.events.due import Budgets
 from marltrain.trainer.jobs import job as jobs
 from marltrain.trainer.jobs.messages import Report, RunProgress
 from marltrain.trainer.reporting.dashboard import Dashboard

@@ -32,11 +32,11 @@ from marltrain.tools.evaluating.line_ups import (
 from marltrain.tools.evaluating.result import EvaluationResult, Match
 from marltrain.tools.evaluating.tables import tables_of
 from marltrain.tools.saved_run import open_run
-from marltrain.trainer.by_player import Agents, in_seats
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.evaluation import Evaluation
-from marltrain.trainer.in_use import at_work
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.by_player import Agents, in_seats
+from marltrain.trainer.seats.in_use import at_work
+from marltrain.trainer.seats.seats import Seating
 from marltrain.trainer.settings import TEST_STEPS, TestSettings
 
 EPISODES, NUM_ENVS = 64, 16

@@ -15,8 +15,8 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.storage.files import path_of
 from marltrain.tools.saved_run import agents_of
-from marltrain.trainer.by_player import in_seats, without_seats
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.by_player import in_seats, without_seats
+from marltrain.trainer.seats.seats import Seating
 
 RANDOM = "random"
 """The competitor whose agents play at random."""

@@ -21,8 +21,8 @@ from marltrain.envs.registry import imports_only_known
 from marltrain.storage.files import complete_folder, read_arrays, replacing_folder, write_arrays
 from marltrain.storage.json_files import to_json
 from marltrain.storage.manifest import Description
-from marltrain.trainer.play import film_of
-from marltrain.trainer.stage import show_episodes
+from marltrain.trainer.playing.play import film_of
+from marltrain.trainer.playing.stage import show_episodes
 
 if TYPE_CHECKING:
     from marltrain.tools.evaluating.result import EvaluationResult, Match

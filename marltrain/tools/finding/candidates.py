@@ -18,8 +18,8 @@ from marltrain.policies.agents.fixed import FrozenAgent, FunctionAgent, RandomAg
 from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.json_files import to_json
 from marltrain.trainer.make_agents import RANDOM, make_agents
+from marltrain.trainer.preparing.resume import described_agent
 from marltrain.trainer.reporting.functions import described_function
-from marltrain.trainer.saving.resume import described_agent
 
 OF_ALL = ("share", "identify", "teams", "backend")
 """Arguments of `make_agents` that apply to all agents; others are settings of an entry."""

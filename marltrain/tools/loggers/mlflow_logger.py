@@ -13,7 +13,7 @@ from marltrain.core.extras import imported
 from marltrain.core.settings import checked_arguments
 from marltrain.storage.checks import counted, of_type
 from marltrain.tools.loggers.run_logger import FAILED, FINISHED, INTERRUPTED, RunLogger
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 
 STATUS = {FINISHED: "FINISHED", INTERRUPTED: "KILLED", FAILED: "FAILED"}
 PARAMS, METRICS = 100, 1000

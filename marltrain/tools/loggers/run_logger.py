@@ -10,7 +10,7 @@ from typing import Any
 
 from marltrain.storage.checks import of_type
 from marltrain.storage.files import complete_folder
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
 from marltrain.trainer.reporting.history import EPISODES_FILE, TESTS_FILE
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger

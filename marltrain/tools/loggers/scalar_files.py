@@ -19,7 +19,7 @@ from marltrain.core.settings import checked_arguments
 from marltrain.policies.agents.agent import Agent
 from marltrain.storage.files import path_of, replacing, to_disk, writing
 from marltrain.tools.csv_cells import cell, read_cell
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 from marltrain.trainer.saving.places import PlaceInRun, check_replaceable
 from marltrain.trainer.settings import TrainerSettings

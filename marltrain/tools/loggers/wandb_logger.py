@@ -14,7 +14,7 @@ from marltrain.core.extras import imported
 from marltrain.core.settings import checked_arguments
 from marltrain.storage.checks import counted, of_type
 from marltrain.tools.loggers.run_logger import FINISHED, PICTURE, TABLES, RunLogger
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 from marltrain.trainer.saving.places import PlaceInRun
 
 MODES = ("online", "offline", "disabled")

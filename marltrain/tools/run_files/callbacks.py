@@ -17,8 +17,8 @@ from marltrain.tools.run_files.limits import PLACES, check_places, with_places
 from marltrain.trainer.adapting.adapt import Adapt
 from marltrain.trainer.adapting.early_stopping import EarlyStopping
 from marltrain.trainer.adapting.reduce_on_plateau import ReduceOnPlateau
-from marltrain.trainer.callbacks import Callback
-from marltrain.trainer.reporting.run_config import described_callback
+from marltrain.trainer.events.callbacks import Callback
+from marltrain.trainer.preparing.run_config import described_callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 
 _EVERY = (

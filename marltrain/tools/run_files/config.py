@@ -19,8 +19,8 @@ from marltrain.tools.run_files.limits import without_options
 from marltrain.tools.run_files.line_up import RANDOM
 from marltrain.tools.run_files.plan import PlayerPlan, RunPlan
 from marltrain.tools.run_files.sharing import by_agent
+from marltrain.trainer.preparing.run_config import PLACES
 from marltrain.trainer.reporting.config_file import read_config
-from marltrain.trainer.reporting.run_config import PLACES
 from marltrain.trainer.settings import TrainerSettings
 
 SCHEDULE = {"kind", "start", "stop", "steps"}

@@ -18,10 +18,10 @@ from marltrain.policies.agents.weights import holds_several
 from marltrain.tools.run_files.line_up import beside_random, check_test_against, line_up
 from marltrain.tools.run_files.settings import settings_of_agent, settings_of_trainer
 from marltrain.tools.run_files.sharing import by_agent
-from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.events.callbacks import Callback
 from marltrain.trainer.make_agents import make_agents
-from marltrain.trainer.sides import sides_of, teams_of
+from marltrain.trainer.seats.sides import sides_of, teams_of
 from marltrain.trainer.tuned import tuned
 
 

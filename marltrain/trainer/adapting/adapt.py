@@ -26,7 +26,7 @@ from marltrain.trainer.adapting.numbers import (
 )
 from marltrain.trainer.adapting.quantities import MEASURED, PLATEAU, TD_ERROR, USUAL_TARGET, Quantity, drive
 from marltrain.trainer.adapting.scale import SCALES, Scale
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 from marltrain.trainer.settings import TrainerSettings
 
 UP, DOWN = "up", "down"

@@ -14,7 +14,7 @@ from marltrain.core.errors import ConfigError, SaveError
 from marltrain.core.settings import setting, validate
 from marltrain.policies.learner.learner import Learner
 from marltrain.storage.checks import counted, of_type
-from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.events.callbacks import Callback, Moment
 from marltrain.trainer.settings import TrainerSettings
 
 MOST_KEPT = 1_000_000

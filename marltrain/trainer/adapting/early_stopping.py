@@ -9,7 +9,7 @@ from typing import ClassVar
 from marltrain.core.errors import ConfigError
 from marltrain.core.settings import checked_arguments, setting
 from marltrain.trainer.adapting.criterion import CriterionCallback, CriterionSettings
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 
 LOGGER = logging.getLogger("marltrain")
 

@@ -21,7 +21,7 @@ from marltrain.trainer.adapting.numbers import (
     read,
     write,
 )
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 from marltrain.trainer.settings import TrainerSettings
 
 LOGGER = logging.getLogger("marltrain")

@@ -17,8 +17,8 @@ from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.lookahead import InStep, Lookahead, WorkAhead
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from marltrain.trainer.collecting.rollout import Collected, NotRepeatedError, Recorder
-from marltrain.trainer.counters import Traffic
-from marltrain.trainer.team_reward import TeamRewards
+from marltrain.trainer.events.counters import Traffic
+from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 FIRST = 16

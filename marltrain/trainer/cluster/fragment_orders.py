@@ -18,8 +18,8 @@ from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start, size_of
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
 from marltrain.trainer.collecting.rollout import Recorder
-from marltrain.trainer.counters import Traffic
-from marltrain.trainer.team_reward import TeamRewards
+from marltrain.trainer.events.counters import Traffic
+from marltrain.trainer.seats.team_reward import TeamRewards
 
 SLOWER = 10.0
 """How many times as long as the last fragment took, per batch step in its slowest runner, the next may take."""

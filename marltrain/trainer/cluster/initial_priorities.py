@@ -26,7 +26,7 @@ from marltrain.policies.memory.readers import UniformReader
 from marltrain.policies.memory.ring_part import RingPart
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.collecting.rollout import Recorder
-from marltrain.trainer.team_reward import TeamRewards
+from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler, rating_reader
 
 ROWS = 64

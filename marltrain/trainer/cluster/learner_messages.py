@@ -15,7 +15,7 @@ from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
 from marltrain.policies.learner.learner_snapshot import parts_of
 from marltrain.trainer.cluster.messages import packed
-from marltrain.trainer.seats import Seats, TeamSeats
+from marltrain.trainer.seats.seats import Seats, TeamSeats
 
 CPU = "cpu"
 

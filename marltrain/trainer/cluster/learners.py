@@ -16,7 +16,7 @@ from marltrain.processes.ray_actors import Actor, ActorError, Cluster, end_actor
 from marltrain.trainer.cluster.learner_actor import LearnerActor
 from marltrain.trainer.cluster.learner_messages import LearningTask, UpdateAnswer, UpdateOrder
 from marltrain.trainer.cluster.messages import size_of
-from marltrain.trainer.counters import Traffic
+from marltrain.trainer.events.counters import Traffic
 
 SLOWER = 10.0
 """How many times as long as the last update of a share took, the next may take."""

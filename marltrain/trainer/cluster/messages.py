@@ -16,7 +16,7 @@ from marltrain.envs.workers.worker import WorkerFailure
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.ring_part import RingPart
 from marltrain.trainer.cluster.initial_priorities import NewErrors, RatingTask
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats.seats import LearnerSeats
 
 
 def packed(learner: AlgorithmLearner, who: str) -> bytes:

@@ -10,7 +10,7 @@ from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
-from marltrain.trainer.seats import Seats
+from marltrain.trainer.seats.seats import Seats
 from marltrain.trainer.updating.scheduler import Metrics, UpdateScheduler, by_agent, checked
 from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of
 

@@ -22,7 +22,7 @@ from marltrain.policies.learner.weights import Weights
 from marltrain.trainer.cluster.initial_priorities import RunnerRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start
 from marltrain.trainer.collecting.rollout import Actors, check_extras
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats.seats import LearnerSeats
 
 
 class ActingLearner:

@@ -15,7 +15,7 @@ from marltrain.trainer.cluster.learner_messages import LearningTask
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
 from marltrain.trainer.cluster.remote_scheduler import RemoteScheduler
-from marltrain.trainer.seats import Seats, TeamSeats
+from marltrain.trainer.seats.seats import Seats, TeamSeats
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 from marltrain.trainer.updating.update_schedule import Defaults

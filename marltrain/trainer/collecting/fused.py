@@ -34,7 +34,7 @@ from marltrain.policies.memory.compiled.states_kernel import STATES, StatesTable
 from marltrain.policies.memory.ring import Ring
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.collecting.shared_rewards import SHARED, SharedRewards, share, shared_at
-from marltrain.trainer.team_reward import TeamRewards
+from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 MOST = 32

@@ -16,7 +16,7 @@ from marltrain.policies.batches.player_one_hot import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics
 
 

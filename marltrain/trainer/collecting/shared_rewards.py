@@ -10,7 +10,7 @@ from numba import float32
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import address_of, f32, i64, record_at
-from marltrain.trainer.team_reward import TeamRewards
+from marltrain.trainer.seats.team_reward import TeamRewards
 
 SHARED = np.dtype([(name, np.int64) for name in ("players", "envs", "teams", "mean", "team", "own", "shared")])
 """Arguments of the kernel: numbers and addresses.

@@ -11,8 +11,8 @@ from marltrain.core.layout import Array
 from marltrain.core.remedies import unequal_rewards
 from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.memory.one_reward import compare
-from marltrain.trainer.seats import Seats, TeamSeats
-from marltrain.trainer.team_reward import TeamRewards
+from marltrain.trainer.seats.seats import Seats, TeamSeats
+from marltrain.trainer.seats.team_reward import TeamRewards
 
 
 class EqualRewards:

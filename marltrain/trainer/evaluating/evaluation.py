@@ -16,11 +16,11 @@ from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.envs.recorded import Recorded
+from marltrain.trainer.collecting.episodes import DROPPED
 from marltrain.trainer.collecting.rollout import Actors
-from marltrain.trainer.counters import DROPPED
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats.seats import LearnerSeats
 
 RESAMPLES = 2_000
 

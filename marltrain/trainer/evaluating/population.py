@@ -14,7 +14,7 @@ from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestInterrupted, TestResult
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats.seats import LearnerSeats
 
 
 class PopulationEvaluation(Evaluation):

@@ -16,8 +16,8 @@ from marltrain.core.spec import EnvSpec
 from marltrain.jit.notices import tell
 from marltrain.processes.ray_actors import Cluster
 from marltrain.storage.checks import of_type
-from marltrain.trainer.callbacks import Callback, Moment
-from marltrain.trainer.due import Budgets
+from marltrain.trainer.events.callbacks import Callback, Moment
+from marltrain.trainer.events.due import Budgets
 from marltrain.trainer.jobs.connection import Connection
 from marltrain.trainer.jobs.messages import EVERY, Answer, Experience, Report, Request, RunProgress
 from marltrain.trainer.reporting.run_view import RunView

@@ -12,7 +12,7 @@ from marltrain.processes.ray_actors import Actor, ActorError, Cluster, NamedActo
 from marltrain.trainer.cluster.messages import Acting, ActingTask, can_act_elsewhere
 from marltrain.trainer.jobs.messages import STARTING, served_name
 from marltrain.trainer.jobs.policy_actor import PolicyActor
-from marltrain.trainer.seats import LearnerSeats
+from marltrain.trainer.seats.seats import LearnerSeats
 
 EVERY, LATEST = 1.0, 10.0
 """Minimum seconds between two sendings of weights, and seconds after which they are sent even without an update."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from marltrain.trainer.callbacks import Callback, Moment
-from marltrain.trainer.due import Budgets
+from marltrain.trainer.events.callbacks import Callback, Moment
+from marltrain.trainer.events.due import Budgets
+from marltrain.trainer.reporting.progress import ProgressPrinter
 from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.reporting.screens import Screen
 
+DASHBOARD = "dashboard"
+Display = ProgressPrinter | Literal["dashboard"] | None
+"""Kind of the progress display: lines at an interval, a dashboard, or (None) a bar."""
 INTERVAL, LONGEST = 0.5, 5.0
 """Minimum and maximum seconds between two drawings."""
 DRAWING_SHARE = 0.004

@@ -14,8 +14,8 @@ from marltrain.core.errors import ConfigError, in_line
 from marltrain.core.settings import checked_arguments, setting, validate
 from marltrain.jit.notices import listening
 from marltrain.storage.checks import of_type
-from marltrain.trainer.callbacks import Callback, Moment
-from marltrain.trainer.due import Budgets
+from marltrain.trainer.events.callbacks import Callback, Moment
+from marltrain.trainer.events.due import Budgets
 from marltrain.trainer.reporting.progress_text import State, beside_bar, line
 from marltrain.trainer.reporting.speed import Speed
 

@@ -24,7 +24,7 @@ from marltrain.trainer.reporting.figures import (
 from marltrain.trainer.reporting.labels import labels
 from marltrain.trainer.reporting.legends import add_legends, legend_room
 from marltrain.trainer.reporting.side_returns import RETURN, players_of, side_returns
-from marltrain.trainer.sides import sides_of
+from marltrain.trainer.seats.sides import sides_of
 
 if TYPE_CHECKING:
     import pandas as pd

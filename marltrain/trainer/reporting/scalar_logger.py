@@ -23,7 +23,7 @@ from marltrain.core.errors import ConfigError, shown
 from marltrain.core.settings import python_number
 from marltrain.storage.checks import counted, of_type
 from marltrain.storage.state import State
-from marltrain.trainer.callbacks import Callback, Moment
+from marltrain.trainer.events.callbacks import Callback, Moment
 from marltrain.trainer.reporting.history import Means
 from marltrain.trainer.reporting.speed import Speed
 

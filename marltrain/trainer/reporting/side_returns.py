@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.trainer.sides import sides_of
+from marltrain.trainer.seats.sides import sides_of
 
 if TYPE_CHECKING:
     import pandas as pd

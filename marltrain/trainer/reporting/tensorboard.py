@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from marltrain.core.errors import SaveError
 from marltrain.storage.files import to_disk, writing
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 
 if TYPE_CHECKING:

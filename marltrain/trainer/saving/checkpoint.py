@@ -39,9 +39,9 @@ from marltrain.storage.files import (
 )
 from marltrain.storage.json_files import read_json, write_json
 from marltrain.storage.state import State
-from marltrain.trainer.callbacks import Callback, Moment
-from marltrain.trainer.counters import Counters
-from marltrain.trainer.due import passed
+from marltrain.trainer.events.callbacks import Callback, Moment
+from marltrain.trainer.events.counters import Counters
+from marltrain.trainer.events.due import passed
 
 FORMAT = "marltrain-checkpoint"
 SCHEMA = 1

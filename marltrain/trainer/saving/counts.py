@@ -14,9 +14,9 @@ from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.storage.checks import finite, of_type, within
 from marltrain.storage.state import State
-from marltrain.trainer.counters import Counters
-from marltrain.trainer.masks import as_mask, check_learners
+from marltrain.trainer.events.counters import Counters
 from marltrain.trainer.reporting.history import History
+from marltrain.trainer.seats.masks import as_mask, check_learners
 
 LONGEST = 10**12
 """Maximum duration of a run, in seconds."""

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.memory.streams import Streams
-from marltrain.trainer.seats import Seats
+from marltrain.trainer.seats.seats import Seats
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 from marltrain.trainer.updating.update_schedule import Defaults
 
-COLLECT = ("serial", "overlap")
 TURN = 2e-4
 """Switch interval of Python threads in seconds. The default of 5 ms delays gradient passes, which run mostly outside
 Python and only need it for moments."""

@@ -10,7 +10,7 @@ from marltrain.core.layout import Array
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams
-from marltrain.trainer.seats import Seats
+from marltrain.trainer.seats.seats import Seats
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
 from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of, batch_steps_left, updates_due
 

@@ -21,7 +21,7 @@ from marltrain.policies.memory.sequences import ReplayedRolloutReader
 from marltrain.policies.memory.streams import Streams
 from marltrain.storage.checks import MOST_COUNTED, within
 from marltrain.storage.state import State
-from marltrain.trainer.seats import Seats
+from marltrain.trainer.seats.seats import Seats
 from marltrain.trainer.updating.update_schedule import (
     Defaults,
     batch_size_of,

@@ -13,7 +13,7 @@ from marltrain.policies.memory.joint_actions import joint_action_size
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.memory.states import state_size
 from marltrain.policies.memory.streams import Storage
-from marltrain.trainer.seats import LearnerSeats, Seats, TeamSeats
+from marltrain.trainer.seats.seats import LearnerSeats, Seats, TeamSeats
 
 
 @dataclass(frozen=True)

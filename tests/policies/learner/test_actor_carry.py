@@ -11,7 +11,7 @@ from marltrain.envs import make_vector, resolve
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.memory.needs import Column
 from marltrain.trainer.collecting.rollout import Actors
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.seats import Seating
 from tests.envs.driving import run_seed
 from tests.policies.backends.both import BOTH
 from tests.toys import Crowd

@@ -11,8 +11,8 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.tools import train_all
-from marltrain.trainer import loop
-from marltrain.trainer.run import Run
+from marltrain.trainer.training import loop
+from marltrain.trainer.training.run import Run
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.tools.tuning.test_pbt_resumed import Killed, kill
 from tests.toys import Identity
@@ -114,7 +114,7 @@ def test_losses_are_equal_wherever_compiled_steps_are_interrupted(tmp_path, monk
 
     expected = compare()
     with monkeypatch.context() as patch:
-        patch.setattr("marltrain.trainer.run.MOST_STEPS", 2)  # collector calls end elsewhere
+        patch.setattr("marltrain.trainer.training.run.MOST_STEPS", 2)  # collector calls end elsewhere
         kill(patch, Run, "collect", 5, lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             compare(tmp_path / "s")

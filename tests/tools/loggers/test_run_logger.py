@@ -151,7 +151,7 @@ def test_a_run_inside_an_except_block_is_its_own(mlflow, monkeypatch):
         raise ValueError("earlier")
     except ValueError as earlier:
         run(mt.MLflowLogger())
-        monkeypatch.setattr("marltrain.trainer.finish.save_agents", fail)
+        monkeypatch.setattr("marltrain.trainer.training.finish.save_agents", fail)
         with pytest.raises(OSError, match="disk full"):
             trainer(callbacks=[mt.MLflowLogger()], steps_per_train=30).train(ppo(), [1, 1], plot=False)
         assert mlflow.runs[0].status == "FINISHED" and not hasattr(earlier, "__notes__")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import marltrain as mt
-from marltrain.trainer.callbacks import Moment
+from marltrain.trainer.events.callbacks import Moment
 from marltrain.trainer.saving.places import PlaceInRun
 from tests.trainer.running import ppo, trainer
 

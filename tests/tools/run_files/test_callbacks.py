@@ -12,7 +12,7 @@ from marltrain.tools.run_files.config import _callbacks
 from marltrain.tools.run_files.plan import RunPlan
 from marltrain.tools.run_files.reading import read_plan
 from marltrain.tools.run_files.writing import to_toml
-from marltrain.trainer.reporting.run_config import PLACES, described_callback
+from marltrain.trainer.preparing.run_config import PLACES, described_callback
 
 GIVEN: dict[str, dict[str, Any]] = {
     "Adapt": {"name": "learning_rate", "by": "kl", "low": 1e-5, "high": 1e-2, "target": 0.02, "direction": "down"},

@@ -14,9 +14,9 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SaveError
 from marltrain.tools.tuning import pbt
-from marltrain.trainer import loop
-from marltrain.trainer.run import Run
 from marltrain.trainer.saving.checkpoint import find, write
+from marltrain.trainer.training import loop
+from marltrain.trainer.training.run import Run
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL
 

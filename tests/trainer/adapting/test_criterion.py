@@ -46,7 +46,7 @@ def test_invalid_state_is_refused(wrong):
 
 
 def test_only_the_event_of_the_criterion_is_overridden():
-    from marltrain.trainer.callbacks import CallbackList
+    from marltrain.trainer.events.callbacks import CallbackList
 
     tests, episodes = CallbackList([CriterionCallback()]), CallbackList([CriterionCallback(episodes=2)])
     assert [tests.listens(event) for event in ("on_test_end", "on_episode_end")] == [True, False]

@@ -17,8 +17,8 @@ from marltrain.core.errors import ConfigError
 from marltrain.trainer.cluster.collector import RunnerCollector
 from marltrain.trainer.cluster.lookahead import WorkAhead
 from marltrain.trainer.cluster.runners import RunnerPool
-from marltrain.trainer.preflight import check_lag
-from marltrain.trainer.updating.updates import _with_lag
+from marltrain.trainer.preparing.preflight import check_lag
+from marltrain.trainer.training.updates import _with_lag
 from tests.tiers import LONG
 from tests.trainer.cluster.training import agents_of, assert_equal, trained, trainer_of
 

@@ -15,9 +15,9 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.policies.memory.needs import Needs
-from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.collecting.fused import FusedCollector, can_fuse
 from marltrain.trainer.collecting.rollout import SyncCollector
+from marltrain.trainer.events.callbacks import Callback
 from tests.envs.native.toys import Crowd
 from tests.tiers import LONG
 from tests.trainer.running import dqn, ppo, tables, trainer, weights

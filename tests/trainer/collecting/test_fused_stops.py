@@ -12,8 +12,8 @@ from gymnasium import spaces
 
 from marltrain.core.errors import EnvError
 from marltrain.envs.native.game import Game
-from marltrain.trainer.callbacks import Callback
 from marltrain.trainer.collecting.fused import FusedCollector
+from marltrain.trainer.events.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import CARTPOLE, SETTINGS, SPREAD, Counting, Looking, assert_same, train

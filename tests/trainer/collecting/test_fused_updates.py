@@ -11,7 +11,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.core.errors import AgentError
-from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.events.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.updating.planned import PlannedScheduler
 from tests.tiers import LONG

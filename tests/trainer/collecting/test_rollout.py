@@ -13,7 +13,7 @@ from marltrain.envs import make_vector, resolve
 from marltrain.policies.batches.batch import Acted
 from marltrain.policies.memory import Storage, Streams
 from marltrain.trainer.collecting.rollout import Actors, Recorder, SyncCollector, _View
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.seats import Seating
 from tests.envs.driving import run_seed
 from tests.toys import Crowd, Identity, Motley, Relay
 from tests.trainer.running import SHORT

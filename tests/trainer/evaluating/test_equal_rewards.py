@@ -16,8 +16,8 @@ from marltrain.core.remedies import on_command_line
 from marltrain.core.seeds import child_seed
 from marltrain.envs import make_vector
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards
-from marltrain.trainer.seats import Seating
-from marltrain.trainer.team_reward import TeamRewards
+from marltrain.trainer.seats.seats import Seating
+from marltrain.trainer.seats.team_reward import TeamRewards
 from tests.toys import Crowd
 from tests.trainer.running import SMALL, trainer
 

@@ -13,7 +13,7 @@ from marltrain.core.seeds import child_seed
 from marltrain.envs import make_vector
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.evaluation import Evaluation, TestResult, bootstrap
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.seats import Seating
 from tests.envs.test_recorded import Counting
 from tests.toys import Auction, Crowd, Identity, Relay
 from tests.trainer.running import change, changed, dqn, ppo, tables, trainer, weights

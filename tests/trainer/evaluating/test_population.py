@@ -10,7 +10,7 @@ from marltrain.envs import make_vector, resolve
 from marltrain.envs.population import population_of
 from marltrain.trainer.evaluating.evaluation import Evaluation
 from marltrain.trainer.evaluating.population import PopulationEvaluation
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.seats import Seating
 from tests.toys import Auction, Relay
 
 

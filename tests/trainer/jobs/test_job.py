@@ -12,7 +12,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.processes.ray_actors import NAMESPACE, ActorError
-from marltrain.trainer.counters import Traffic
+from marltrain.trainer.events.counters import Traffic
 from marltrain.trainer.jobs.connection import Connection
 from marltrain.trainer.jobs.job import Job
 from marltrain.trainer.jobs.messages import Report, RunProgress

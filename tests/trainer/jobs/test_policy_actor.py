@@ -12,7 +12,7 @@ from marltrain.envs.python.probe import probe
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.cluster.messages import Acting, ActingTask, can_act_elsewhere
 from marltrain.trainer.jobs.policy_actor import PolicyActor
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.seats import Seating
 from tests.toys import Identity, Relay
 from tests.trainer.running import dqn, ppo
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.trainer.due import Budgets
-from marltrain.trainer.reporting import built_in, dashboard
+from marltrain.trainer.events.due import Budgets
+from marltrain.trainer.preparing import built_in
+from marltrain.trainer.reporting import dashboard
 from marltrain.trainer.reporting.dashboard import Dashboard
 from tests.trainer.reporting.test_progress import moment
 from tests.trainer.running import ppo, trainer

@@ -133,7 +133,7 @@ def test_test_episode_with_a_fault_is_replayed_with_the_same_line_up():
     run, faults = flaky(every=2), list[Fault]()
     with run.setup.vector_env(2, "test") as envs:
         from marltrain.trainer.evaluating.evaluation import Evaluation
-        from marltrain.trainer.seats import Seating
+        from marltrain.trainer.seats.seats import Seating
 
         seating = Seating(
             envs.spec, [mt.FunctionAgent(lambda seen: 0), mt.FunctionAgent(lambda seen: 1)], 0, stack=False

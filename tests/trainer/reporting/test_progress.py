@@ -10,8 +10,8 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.jit import notices
-from marltrain.trainer.callbacks import CallbackList, Moment
-from marltrain.trainer.due import Budgets
+from marltrain.trainer.events.callbacks import CallbackList, Moment
+from marltrain.trainer.events.due import Budgets
 from marltrain.trainer.reporting import progress
 from marltrain.trainer.reporting.progress import Progress, ProgressPrinter, announced
 from tests.toys import Identity

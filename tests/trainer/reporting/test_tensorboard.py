@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from marltrain.core.errors import SaveError
-from marltrain.trainer.callbacks import CallbackList, Moment
+from marltrain.trainer.events.callbacks import CallbackList, Moment
 from marltrain.trainer.reporting.tensorboard import EventFile, TensorBoard
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marltrain.core.errors import ConfigError
-from marltrain.trainer.counters import Counters
+from marltrain.trainer.events.counters import Counters
 from marltrain.trainer.saving import checkpoint
 from marltrain.trainer.saving.checkpoint import Checkpoint, find
 from tests.trainer.running import Recorder, dqn, ppo, tables, trainer, weights

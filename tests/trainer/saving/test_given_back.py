@@ -207,7 +207,7 @@ def test_an_interrupted_run_keeps_its_folder(second):
 
 
 def test_a_run_that_is_refused_while_it_is_prepared_gives_its_folder_back(monkeypatch):
-    monkeypatch.setattr("marltrain.trainer.prepare.built_in_callbacks", fail)
+    monkeypatch.setattr("marltrain.trainer.preparing.prepare.built_in_callbacks", fail)
     with pytest.raises(MineError):
         trainer().train(ppo(), [1, 1], plot=False)
     assert content(Path()) == []

@@ -8,7 +8,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import AgentError
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.trainer.callbacks import Callback
+from marltrain.trainer.events.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import newest
 from tests.envs.driving import run_seed
 from tests.toys import Relay

@@ -10,7 +10,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.envs import probe, resolve
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
-from marltrain.trainer.seats import Seating
+from marltrain.trainer.seats.seats import Seating
 from marltrain.trainer.updating.update_schedule import (
     Defaults,
     check_schedule,

@@ -1,0 +1,76 @@
+"""The running episodes of environments: returns, lengths and numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
+
+DROPPED = -1
+"""Length of a dropped episode: the next Step raises it to 0, and an ended episode of length 0 does not count."""
+
+
+class FinishedEpisodes(NamedTuple):
+    """Episodes that ended in one batch step.
+
+    begun: [b] int64, environments in which an episode begins, those of dropped episodes included.
+    envs: [n] int64, environments of the finished episodes.  numbers: [n] int64, the episodes' numbers.
+    returns: [P, n] float64.  lengths: [n] int64, env steps.
+    """
+
+    begun: Array
+    envs: Array
+    numbers: Array
+    returns: Array
+    lengths: Array
+
+
+class RunningEpisodes:
+    """The running episodes of E environments: returns [P, E] float64, lengths [E] int64, numbers [E] int64."""
+
+    def __init__(self, players: int, num_envs: int) -> None:
+        """Start with empty episodes."""
+        self.returns = np.zeros((players, num_envs))
+        self.lengths, self.numbers = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+
+    def begin(self, step: Step) -> None:
+        """Begin an episode in every environment, with a Step of first observations."""
+        self._start(np.arange(len(self.lengths)), step)
+
+    def add(self, step: Step) -> FinishedEpisodes | None:
+        """Add the rewards of a Step; return the episodes that ended, None if none did."""
+        self.returns += step.reward
+        self.lengths += 1
+        if not np.count_nonzero(step.ended):
+            return None
+        begun = np.flatnonzero(step.ended)
+        envs = begun[self.lengths[begun] > 0]  # the others were dropped
+        finished = FinishedEpisodes(begun, envs, self.numbers[envs], self.returns[:, envs], self.lengths[envs])
+        self._start(begun, step)
+        self.numbers[...] = step.episode
+        return finished
+
+    def drop(self, envs: Array) -> int:
+        """Drop the episodes of environments `envs` [n] int64 before their next Step is added; return their env steps.
+
+        Their next Step is not part of the new episodes.
+        """
+        dropped = int((self.lengths[envs] + 1).sum())
+        self.returns[:, envs], self.lengths[envs] = 0.0, DROPPED
+        return dropped
+
+    def restart(self, envs: Array, step: Step) -> int:
+        """Begin new episodes in environments `envs` [n] int64, with a Step of their first observations.
+
+        Returns the env steps of the dropped episodes.
+        """
+        dropped = int(self.lengths[envs].sum())
+        self._start(envs, step)
+        return dropped
+
+    def _start(self, envs: Array, step: Step) -> None:
+        """Start episodes in environments `envs` [n] int64: a new episode begins with the Step's `start_reward`."""
+        self.returns[:, envs], self.lengths[envs] = step.start_reward[:, envs], 0

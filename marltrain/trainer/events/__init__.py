@@ -1,0 +1,1 @@
+"""Events of a run: callbacks, counters, and when work is due."""

@@ -1,0 +1,1 @@
+"""The parts of a run are built and checked before it starts."""

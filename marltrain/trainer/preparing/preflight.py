@@ -1,0 +1,111 @@
+"""Checks before training: every learning agent makes an update, and tests include a trained agent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from marltrain.core.errors import AgentError, ConfigError, warn
+from marltrain.core.layout import Array
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
+from marltrain.policies.agents.registry import ALGORITHMS, agent_class
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.learner import UpdateSchedule
+from marltrain.trainer.seats.seats import LearnerSeats
+from marltrain.trainer.updating.update_schedule import Defaults, schedule_of
+
+NOTHING = "nothing is learned"
+"""Start of every warning about training without updates."""
+
+
+def warn_of_early_end(
+    learners: Sequence[LearnerSeats],
+    learning: Array,
+    num_envs: int,
+    defaults: Defaults,
+    steps_per_train: int | None,
+    *,
+    begun: bool = False,
+) -> None:
+    """Warn if training ends before the first update of an agent that should learn.
+
+    learning: [P] bool.  steps_per_train: budget in env steps; for other budgets nothing can be computed in advance.
+    begun: the agents have learned before, so `learning_starts` may already be reached.
+    """
+    if steps_per_train is None:
+        return
+    for seated in _learners(learners, learning):
+        needs, schedule = seated.learner.needs, schedule_of(seated, defaults)
+        schedule = replace(schedule, learning_starts=0) if begun else schedule
+        on_policy = needs is not None and needs.on_policy
+        first = first_update(schedule, num_envs, on_policy=on_policy)
+        if first > -(-steps_per_train // num_envs) * num_envs:
+            own = "" if on_policy else (
+                f", learning_starts={schedule.learning_starts:,}, update_per_step={schedule.update_per_step:g}"
+            )  # fmt: skip
+            warn(
+                f"{NOTHING} by the agent of {seated.who}: steps_per_train={steps_per_train:,} ends "
+                f"training before its first update, at env step {first:,} (update_freq={schedule.update_freq:,}{own}). "
+                "Train for longer, or let it learn earlier"
+            )
+
+
+def check_lag(learners: Sequence[LearnerSeats], max_lag: int | None) -> None:
+    """Raise ConfigError for on-policy learners that cannot learn from what asynchronous runners have collected.
+
+    max_lag: of the runners; None: they are synchronous, or there are none.
+    """
+    for seated in learners:
+        learner, needs = seated.learner, seated.learner.needs
+        if not max_lag or needs is None or not needs.on_policy or seated.all_frozen:
+            continue
+        if not isinstance(learner, AlgorithmLearner) or learner.algorithm.corrects_lag:
+            continue  # runners refuse other learners themselves
+        able = [name for name in ALGORITHMS if agent_class(name).algorithm_class.corrects_lag]
+        raise ConfigError(
+            f"sync=False: the agent of {seated.who} learns on-policy, and {learner.algorithm.name} does not correct "
+            f"for actions that were chosen by earlier weights. Use {', '.join(able)}, an off-policy algorithm, "
+            "max_lag=0, or leave sync=False out"
+        )
+
+
+def warn_of_no_update(learners: Sequence[LearnerSeats], learning: Array, updates: int, reason: str) -> None:
+    """Warn if a budget in episodes ended training without an update."""
+    if not updates and reason == "episodes_per_train" and _learners(learners, learning):
+        warn(
+            f"{NOTHING}: episodes_per_train ended training before any update. Train for longer, or lower update_freq, "
+            "or learning_starts where agents have it"
+        )
+
+
+def _learners(learners: Sequence[LearnerSeats], learning: Array) -> list[LearnerSeats]:
+    """Return the learners with an agent that should learn."""
+    return [
+        seated
+        for seated in learners
+        if seated.learner.needs and (learning[seated.players] & ~seated.frozen[:, None]).any()
+    ]
+
+
+def first_update(schedule: UpdateSchedule, num_envs: int, *, on_policy: bool) -> int:
+    """Return the env step at which the first update is due; `schedule` must have all defaults filled in."""
+    round_ = -(-(schedule.update_freq or 1) // num_envs) * num_envs
+    if on_policy:
+        return round_
+    waiting = max(1, -(-schedule.learning_starts // round_))
+    gathering = math.ceil(1 / (schedule.update_per_step * round_))
+    return round_ * (waiting + gathering - 1)
+
+
+def check_line_up(agents: Sequence[Agent], test_agents: Sequence[Agent]) -> None:
+    """Raise AgentError if no agent of the test line-up can be changed by training, so that tests measure nothing."""
+    if any(agent.learns and agent is seated for agent in test_agents for seated in agents):
+        return
+    if all(isinstance(agent, RandomAgent | FrozenAgent) for agent in test_agents):
+        kinds = ", ".join(type(agent).__name__ for agent in test_agents)
+        raise AgentError(
+            f"test_agents holds none of the agents that are trained ({kinds}): its tests would measure the same again "
+            "and again. Put at least one of `agents` that learns there, or leave test_agents out"
+        )

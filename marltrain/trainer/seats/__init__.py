@@ -1,0 +1,1 @@
+"""Who plays: seats, the players of teams and sides, masks, team rewards."""

@@ -1,0 +1,1 @@
+"""A call of `train`: its parts, the state of the run, the loop."""

@@ -1,0 +1,70 @@
+"""The choice of a collector."""
+
+from __future__ import annotations
+
+import logging
+
+from marltrain.trainer.collecting.episodes import RunningEpisodes
+from marltrain.trainer.collecting.rollout import Actors, Collector, Recorder, SyncCollector
+from marltrain.trainer.events.counters import Traffic
+from marltrain.trainer.seats.team_reward import TeamRewards
+from marltrain.trainer.training.context import RunContext
+from marltrain.trainer.training.updates import Updates
+
+LOGGER = logging.getLogger("marltrain")
+
+
+def make_collector(
+    context: RunContext,
+    team_rewards: TeamRewards | None,
+    actors: Actors,
+    episodes: RunningEpisodes,
+    updates: Updates,
+    traffic: Traffic,
+) -> Collector:
+    """Return the fastest collector that supports the environments, agents and callbacks.
+
+    team_rewards: the rewards to learn from; None: the players' own.
+    traffic: counts what is sent to runners.
+    """
+    envs, settings = context.envs, context.settings
+    recorder = Recorder(actors, context.streams)
+    if settings.runners is not None:
+        from marltrain.trainer.cluster.collector import RunnerCollector
+        from marltrain.trainer.cluster.runners import RunnerVectorEnv
+
+        if isinstance(envs, RunnerVectorEnv):
+            return RunnerCollector(
+                envs, recorder, updates.schedulers, settings.timeout, traffic, settings.lag, team_rewards
+            )
+    plain = SyncCollector(envs, recorder)
+    by_function = team_rewards is not None and team_rewards.function is not None
+    if context.source.game is None or by_function or context.all_callbacks.listens("on_step"):
+        return plain
+    from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba
+
+    if not can_fuse(plain):
+        return plain
+    _tell_of_single_updates(context)
+    return FusedCollector(
+        plain, episodes.returns, episodes.lengths, updates.schedulers, updates.prepare, team_rewards
+    )  # fmt: skip
+
+
+def _tell_of_single_updates(context: RunContext) -> None:
+    """Log which agents' compiled updates are made one at a time, and why. No warning, since it may be intended.
+
+    Call it for native games, in which compiled code could make many updates between batch steps.
+    """
+    hindering = context.all_callbacks.interfering(("on_update_start", "on_update_end"))
+    for scheduler in context.schedulers:
+        learner = scheduler.seated.learner
+        obstacle = learner.obstacle() if scheduler.plans else None
+        if obstacle is not None and (obstacle or hindering):
+            why = obstacle or (
+                f"{hindering} may change agents at each of them; set only_watches = True in its class if it does not"
+            )
+            LOGGER.warning(
+                "the compiled updates of the agent of %s are made one at a time, outside of the compiled batch steps, "
+                "which is slower: %s", scheduler.seated.who, why,
+            )  # fmt: skip

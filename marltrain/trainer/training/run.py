@@ -1,0 +1,224 @@
+"""Run: the state of one `train` call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step
+from marltrain.envs.faults import Fault, cut_by
+from marltrain.envs.population import plain_names
+from marltrain.trainer.collecting.episodes import FinishedEpisodes, RunningEpisodes
+from marltrain.trainer.collecting.rollout import Actors
+from marltrain.trainer.evaluating.selection import ModelSelection
+from marltrain.trainer.events.callbacks import Events, Trainer
+from marltrain.trainer.events.counters import Clock, Counters, Traffic
+from marltrain.trainer.events.due import Due, TestSchedule
+from marltrain.trainer.reporting.faults import FaultTable
+from marltrain.trainer.reporting.history import History
+from marltrain.trainer.reporting.user_scalars import Scalars
+from marltrain.trainer.saving.interrupts import Interrupts
+from marltrain.trainer.seats.masks import Masks
+from marltrain.trainer.seats.team_reward import TeamRewards
+from marltrain.trainer.training.context import RunContext
+from marltrain.trainer.training.make_collector import make_collector
+from marltrain.trainer.training.updates import Updates
+
+MOST_STEPS = 1024
+"""Maximum number of batch steps in one collector call; it bounds the latency of a stop request."""
+
+
+class Run:
+    """The state of one `train` call. `loop.train` drives it.
+
+    context: the parts of the run.  closing: closes environments and releases the folder.
+    counters, clock, episodes, traffic: its counts.  masks: seats that learn and explore.  team_rewards: the rewards to
+        learn from, or None if all players learn from their own.
+    history, faults: its tables.  scalars: the user's numbers.  selection: the tests and the best of them.
+    due: when work is due.  events: calls the callbacks.  interrupts: Ctrl-C and SIGTERM.
+    actors, collector, updates: act, step the environments, and learn.
+    calls: number of `train` calls of the trainer.  reason: reason of the end, "" during training.
+    started, finished: whether `on_train_start` and `on_train_end` were called.
+    continued: whether another call of `train` continues this run.
+    written_at: env step of the last checkpoint.  new_best: the last test is the best, and no checkpoint holds it yet.
+    """
+
+    def __init__(self, trainer: Trainer, context: RunContext, stack: ExitStack) -> None:
+        """Set up the state of the run and start its clock.
+
+        stack: closes the parts; its content moves to `closing`.
+        """
+        earlier, spec, num_envs = context.earlier, context.envs.spec, context.envs.num_envs
+        folder = None if context.folder is None else context.folder.path
+        self.context, self.calls = context, context.call_number
+        self.counters = Counters() if earlier is None else earlier.counters
+        self.clock = Clock(0.0 if earlier is None else earlier.seconds)
+        self.episodes = RunningEpisodes(len(spec.players), num_envs)
+        self.masks = Masks(context.learning, context.exploring)
+        self.team_rewards = _team_rewards(context)
+        self.traffic = Traffic()
+        self.history = History(spec.names, folder) if earlier is None else earlier.history
+        self.faults = FaultTable(folder) if earlier is None else earlier.faults
+        self.events = Events(trainer, context.all_callbacks, self.counters, self.clock, self.traffic)
+        labels = [label for seated in context.seating.learners for label in seated.labels]
+        self.scalars = Scalars(self.history, labels, self.events.tell)
+        line_up = None if context.line_up is context.seating else context.line_up.agents
+        self.selection = ModelSelection(context.reward_metric, spec.names, context.seating.agents, line_up)
+        self.due = _due(context)
+        if earlier is not None:
+            self.selection.follow(earlier.selection, comparable=earlier.comparable)
+            self.due.tests.tested_at = earlier.tested_at
+        self.updates = Updates(context.schedulers, self.counters, self.history, self.events, context.budgets.updates)
+        self.actors = Actors(spec, context.seating.learners, num_envs, "act")
+        self.collector = make_collector(
+            context, self.team_rewards, self.actors, self.episodes, self.updates, self.traffic
+        )
+        context.envs.on_faults = self.note_faults
+        if context.learner_actors is not None:
+            context.learner_actors.report, context.learner_actors.traffic = self.note_faults, self.traffic
+            context.learner_actors.leaving = lambda: self.interrupts.leaving
+        self.interrupts = Interrupts()
+        self.reason = ""
+        self.started = self.finished = self.continued = self.new_best = False
+        self.written_at: int | None = None
+        self._stop_reason = ""
+        self._step: Step | None = None
+        self.closing = stack.pop_all()
+
+    def collect(self) -> int:
+        """Collect one batch step, or several at once; record the transitions and the finished episodes.
+
+        Returns the number of batch steps.
+        """
+        if self.masks.applied is not self.masks.wanted:
+            self.apply_masks()
+        envs, counters, before = self.context.envs, self.counters, self.counters.episodes
+        self._step, steps, recorded, updates = self.collector.advance(self.step, self._steps_ahead())
+        counters.env_steps += envs.num_envs * steps
+        for metrics in updates:
+            self.updates.add(metrics)
+        if envs.faults:
+            self._drop(cut_by(envs.faults))
+        if not recorded:
+            self._add(self._step)
+        self.events.tell("on_collect", steps=steps)
+        if counters.episodes > before:
+            self.context.hooks.train.call_if_due(counters.episodes, counters.env_steps)
+        return steps
+
+    def begin(self) -> None:
+        """Reset the environments."""
+        envs = self.context.envs
+        step = envs.reset(self.context.env_seed)
+        self.go_on(step)
+        self.episodes.begin(step)
+        self.context.streams.record_step(step, None)
+        self.tell_starts(range(envs.num_envs))
+
+    def go_on(self, step: Step) -> None:
+        """Continue from a Step that the environments have just returned."""
+        self._step = step
+        self.episodes.numbers[...] = step.episode
+
+    def over(self) -> bool:
+        """Return whether training ends: a budget is used up or a stop was requested."""
+        self.reason = self.stop_reason or self.due.budgets.reached(self.counters)
+        return bool(self.reason)
+
+    def stop(self, reason: str) -> None:
+        """End training after the current collector call and its updates (see `over`); the first reason given counts."""
+        self._stop_reason = self._stop_reason or reason
+
+    @property
+    def stop_reason(self) -> str:
+        """Reason of a stop request, or "" without one."""
+        return "interrupted" if self.interrupts.asked else self._stop_reason
+
+    @property
+    def step(self) -> Step:
+        """The current Step, which holds the observations to act on."""
+        if self._step is None:
+            raise RuntimeError("the environments have not been reset")
+        return self._step
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the environments have been reset."""
+        return self._step is not None
+
+    def apply_masks(self) -> None:
+        """Put the masks that the user has set into effect."""
+        self.updates.settle()
+        learning, exploring = self.masks.applied = self.masks.wanted
+        self.actors.explore(exploring)
+        self.context.streams.learning(learning | self.context.settings.shared_memory)
+        for scheduler in self.context.schedulers:
+            scheduler.set_learning(learning)
+
+    def note_faults(self, faults: Sequence[Fault], *, role: str = "train") -> None:
+        """Add faults to the table; role: "train" or "test"."""
+        self.faults.add(faults, role=role, env_steps=self.counters.env_steps, seconds=self.clock.seconds)
+
+    def tell_starts(self, envs: Iterable[int]) -> None:
+        """Call `on_episode_start` for environments whose episodes have begun."""
+        if self.events.callbacks.listens("on_episode_start"):
+            for e in envs:
+                self.events.tell("on_episode_start", env=e, episode=int(self.episodes.numbers[e]))
+
+    def _steps_ahead(self) -> int:
+        """Return the number of batch steps until a test, a checkpoint or the end of a budget is due."""
+        checkpoint, num_envs = self.context.checkpoint, self.context.envs.num_envs
+        if self.stop_reason or (checkpoint is not None and checkpoint.late(self.clock.seconds)):
+            return 1
+        return max(1, min(MOST_STEPS, -(-self.due.steps_left(self.counters.env_steps) // num_envs)))
+
+    def _drop(self, envs: Array) -> None:
+        """Drop the running episodes of environments `envs` [n] int64, before their next Step is processed.
+
+        Learners keep the transitions before the last decision, which has no outcome.
+        """
+        self.context.streams.abandon(envs)
+        self.counters.dropped_steps += self.episodes.drop(envs)
+
+    def _add(self, step: Step) -> None:
+        """Record a Step in the streams, and the episodes that ended in it."""
+        reward = None if self.team_rewards is None else self.team_rewards(step.reward)
+        self.context.streams.record_step(step, reward)
+        self.events.tell("on_step", step=step)
+        finished = self.episodes.add(step)
+        if finished is not None:
+            self._finished(finished)
+
+    def _finished(self, finished: FinishedEpisodes) -> None:
+        """Record finished episodes and call the callbacks."""
+        recorded = dict(self.context.envs.recorded)
+        self.history.add_episodes(
+            envs=finished.envs, env_steps=self.counters.env_steps, lengths=finished.lengths,
+            seconds=self.clock.seconds, returns=finished.returns,
+            records=[recorded.get(e, {}) for e in finished.envs.tolist()] if recorded else (),
+        )  # fmt: skip
+        for i, e in enumerate(finished.envs.tolist()):
+            self.counters.episodes += 1
+            self.events.tell(
+                "on_episode_end", env=e, episode=int(finished.numbers[i]), returns=finished.returns[:, i].copy(),
+                length=int(finished.lengths[i]), names=self.context.envs.spec.names,
+            )  # fmt: skip
+        self.tell_starts(finished.begun.tolist())
+
+
+def _team_rewards(context: RunContext) -> TeamRewards | None:
+    """Return the rewards to learn from, if players do not learn from their own: in a population, those of each copy."""
+    given, copies = context.team_reward, len(context.source.copies)
+    names = plain_names(context.envs.spec.names, copies)
+    return None if given is None else TeamRewards(given, names, max(1, copies))
+
+
+def _due(context: RunContext) -> Due:
+    """Return the schedule of tests, checkpoints and budgets."""
+    settings, checkpoint = context.settings, context.checkpoint
+    return Due(
+        context.budgets,
+        TestSchedule(settings.test_freq, settings.test_freq_steps),
+        None if checkpoint is None else checkpoint.settings.every_steps,
+    )
