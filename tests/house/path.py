@@ -15,6 +15,7 @@ from typing import Any
 
 import marltrain as mt
 from marltrain.policies.agents.registry import agent_class
+from marltrain.policies.interface.joint import JointAlgorithm
 
 PACKAGE = Path(mt.__file__).parent
 EVERYWHERE = {"core/errors.py", "core/settings.py", "core/spec.py"}
@@ -49,9 +50,10 @@ def path_of(algo: str) -> list[str]:
     except mt.SpecError:
         env_args = {"continuous_actions": True}
         agents = mt.make_agents(algo, env, env_args=env_args, seed=0, **settings)
+    together = issubclass(agent_class(algo).algorithm_class, JointAlgorithm)
     trainer = mt.DecentralizedTrainer(
-        env, env_args=env_args, num_train_envs=4, batch_size=16, update_freq=24, test_freq=None, steps_per_train=72,
-        run_dir=False, progress=False, seed=0, callbacks=[trace],
+        env, env_args=env_args, team_reward="mean" if together else None, num_train_envs=4, batch_size=16,
+        update_freq=24, test_freq=None, steps_per_train=72, run_dir=False, progress=False, seed=0, callbacks=[trace],
     )  # fmt: skip
     trainer.train(agents, [1, 1, 1], plot=False)
     return list(trace.files)

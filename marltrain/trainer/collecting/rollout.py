@@ -66,7 +66,7 @@ class Actors:
                 self._observed(i, step), None if legal is None else view.take(legal), self.carries[i],
                 turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
             )  # fmt: skip
-            self.carries[i] = moved(acted.carry, self.carries[i], turn)
+            self.carries[i] = None if acted.carry is None else moved(acted.carry, self.carries[i], turn)
             view.put(self.actions[group], acted.action)
             decided.append(acted)
         return decided
@@ -139,6 +139,7 @@ class Recorder:
     def __init__(self, actors: Actors, streams: Streams) -> None:
         """Allocate, for each group, the extra outputs of acts that the streams record."""
         self.actors, self.streams = actors, streams
+        self._who = [seated.who for seated in actors.learners]
         self.extras: dict[int, dict[str, Array]] = {
             g: {name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype) for name, column in r.extras.items()}
             for g, r in streams.rings.items()
@@ -146,10 +147,11 @@ class Recorder:
 
     def act(self, step: Step) -> None:
         """Compute actions and extras."""
-        for seated, view, acted in zip(self.actors.learners, self.actors.views, self.actors.decide(step), strict=True):
+        actors = self.actors
+        for seated, who, view, acted in zip(actors.learners, self._who, actors.views, actors.decide(step), strict=True):
             kept = self.extras.get(seated.group, {})
             needs = seated.learner.needs
-            check_extras(seated.who, () if needs is None else needs.columns, acted)
+            check_extras(who, () if needs is None else needs.columns, acted)
             for name, values in acted.extras.items():
                 if name in kept:
                     view.put(kept[name], values)
