@@ -21,6 +21,7 @@ GAMES = {
     "penalty_v1": "matrix.named:Penalty",
     "prisoners_dilemma_v1": "matrix.named:PrisonersDilemma",
     "rock_paper_scissors_v1": "matrix.named:RockPaperScissors",
+    "rware_v2": "warehouse.rware:Warehouse",
     "simple_adversary_v3": "particle.simple_adversary:SimpleAdversary",
     "simple_crypto_v3": "particle.simple_crypto:SimpleCrypto",
     "simple_push_v3": "particle.simple_push:SimplePush",

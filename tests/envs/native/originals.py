@@ -32,11 +32,13 @@ def hold(
     episodes: int = rounds(50, 200),
     choose: Choose = random_actions,
     chances: Chances | None = None,
+    drawn: Chances | None = None,
 ) -> int:
     """Play whole episodes in both from the original's start states; raise AssertionError where they differ.
 
     native_args: as `original_args`, unless given.  choose: the players; random legal actions unless given.
     chances: replayed in the native game from its reset on; what `copy` returns is set after that.
+    drawn: what chance gave in the original's last step, for games whose draws depend on the actions.
     Returns how many parts of players were terminated.
     """
     theirs = DummyVectorEnv(resolve(original, original_args), 1, with_state=True)
@@ -50,7 +52,10 @@ def hold(
     finished = steps = terminated = 0
     while finished < episodes:
         actions = choose(spec, one, rng)
-        one, other = theirs.step(actions), ours.step(actions)
+        one = theirs.step(actions)
+        if drawn is not None:
+            ours.batch.set_chances(0, drawn(env))
+        other = ours.step(actions)
         steps += 1
         where = f"episode {finished}, step {steps}"
         assert_same_events(spec, one, other, where)

@@ -1,0 +1,1 @@
+"""Robots that carry shelves in a warehouse."""
