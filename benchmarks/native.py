@@ -5,7 +5,7 @@
 
 Random legal actions are drawn beforehand. A native game is measured by calls of `step` on a whole batch, including the
 time in Python. The original is a single environment, stepped by its own interface. Both run in turn over several
-rounds, so that ratios compare runs that are adjacent in time.
+rounds, so that ratios compare runs that are adjacent in time. Rates are env steps per second of processor time.
 
 `--compile`: time from `make_vector` to the end of the first step, including the import of Numba, in a process with an
 empty compilation cache and in the next process.
@@ -27,10 +27,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
+from marltrain.core.extras import is_installed
 from marltrain.core.spaces import split_mask
 from marltrain.envs import make_vector, resolve
 from marltrain.envs.native.catalog import GAMES
 from marltrain.envs.python.check_env import random_actions
+from marltrain.envs.python.players import PlayersEnv
 from marltrain.envs.registry import api_of, list_environments
 
 RECORDED = 128
@@ -39,6 +41,11 @@ SIZES = {"CartPole-v1": (1, 8, 16, 1024, 4096)}
 USUAL = (1, 16, 128, 1024)
 WANTED = {("CartPole-v1", 8): 2e6, ("CartPole-v1", 1024): 30e6, ("connect_four_v3", 1024): 2e6}
 WANTED |= {("simple_spread_v3", size): 1e6 for size in (16, 128, 1024)}
+REGISTERED = {
+    "foraging_v3": ("lbforaging", "Foraging-8x8-2p-2f-v3"),
+    "rware_v2": ("rware", "rware-tiny-2ag-v2"),
+}
+"""Native game -> module and name of an environment with its default arguments, where the names differ."""
 COMPILED = ("simple_spread_v3", "connect_four_v3", "CartPole-v1", "simple_world_comm_v3", "foraging_v3")
 """Games whose compilation is measured; the last two take the longest."""
 ALLOWED = (10.0, 1.0)
@@ -79,16 +86,16 @@ def compare_starts(names: list[str], rounds: int) -> None:
 
 
 def rate(play: Callable[[], int], seconds: float) -> float:
-    """Return environment steps per second of a function that makes some steps and returns their number."""
+    """Return environment steps per processor second of a function that makes some steps and returns their number."""
     play()
-    steps, start = 0, time.perf_counter()
-    while (passed := time.perf_counter() - start) < seconds:
+    steps, start = 0, time.process_time()
+    while (passed := time.process_time() - start) < seconds:
         steps += play()
     return steps / passed
 
 
 def native(name: str, num_envs: int, seconds: float) -> float:
-    """Return environment steps per second of a native game; the time excludes resets."""
+    """Return environment steps per processor second of a native game; the time excludes resets."""
     vector = make_vector(f"marltrain/{name}", None, num_envs)
     rng, step, recorded = np.random.default_rng(0), vector.reset(0), []
     for _ in range(RECORDED):
@@ -97,15 +104,18 @@ def native(name: str, num_envs: int, seconds: float) -> float:
     passed, played = 0.0, 0
     while passed < seconds:
         vector.reset(0)
-        start = time.perf_counter()
+        start = time.process_time()
         for actions in recorded:
             vector.step(actions)
-        passed, played = passed + time.perf_counter() - start, played + RECORDED
+        passed, played = passed + time.process_time() - start, played + RECORDED
     return played * num_envs / passed
 
 
 def original_of(name: str) -> str | None:
     """Return the name of a native game's original environment; None if it is not installed."""
+    if name in REGISTERED:
+        module, registered = REGISTERED[name]
+        return f"gymnasium/{module}:{registered}" if is_installed(module) else None
     found = [known for known in list_environments() if known.endswith(f"/{name}") and known != f"marltrain/{name}"]
     return found[0] if found else None
 
@@ -113,6 +123,7 @@ def original_of(name: str) -> str | None:
 def original(name: str) -> Callable[[], int]:
     """Return a function that plays an episode of an environment with random legal actions."""
     env = resolve(name).make()
+    env = env.unwrapped if isinstance(env, PlayersEnv) else env  # several players in Gymnasium's own interface
     play: Callable[[Any], int] = {"parallel": _parallel, "turns": _turns, "gymnasium": _lone}[api_of(env)]
     return lambda: play(env)
 

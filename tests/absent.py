@@ -14,12 +14,13 @@ import pytest
 
 OPTIONAL = (
     "Box2D", "ale_py", "chess", "cv2", "imageio_ffmpeg", "keras", "lbforaging", "minari", "mpe2", "mujoco", "onnx",
-    "onnxruntime", "onnxscript", "optuna", "pymunk", "pyspiel", "ray", "rlcard", "rliable", "scipy", "tensorflow",
+    "onnxruntime", "onnxscript", "optuna", "pymunk", "pyspiel", "ray", "rlcard", "rliable", "rware", "scipy",
+    "tensorflow",
 )  # fmt: skip
 """The packages of the extras in pyproject.toml, by the names of their modules."""
 THIRD_PARTY = (
     "aenum", "gym", "gymnasium_robotics", "highway_env", "magent2", "minigrid", "mo_gymnasium", "multi_agent_ale_py",
-    "multigrid", "rware", "shimmy", "supersuit", "tinyscaler", "vmas",
+    "multigrid", "shimmy", "supersuit", "tinyscaler", "vmas",
 )  # fmt: skip
 """The packages of `make third-party`; only the long tier needs them."""
 ABSENT = tuple(name for name in (*OPTIONAL, *THIRD_PARTY) if find_spec(name) is None)

@@ -34,8 +34,13 @@ from marltrain.envs.python.players import by_player
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
 _GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
 """Arguments of `gymnasium.make`, not of the environment."""
-_FORAGING = re.compile(r"(?i)\blb-?foraging|\bforaging\b|level[-_]based[-_]foraging")
-"""Names of level-based foraging in other packages, such as lbforaging:Foraging-8x8-2p-1f-v3."""
+_SHIPPED = {
+    "Level-based foraging is shipped: 'marltrain/foraging_v3'.": re.compile(
+        r"(?i)\blb-?foraging|\bforaging\b|level[-_]based[-_]foraging"
+    ),
+    "The multi-robot warehouse is shipped: 'marltrain/rware_v2'.": re.compile(r"(?i)\brware\b|robot(ic)?[-_]warehouse"),
+}
+"""Sentence about a native game -> its names in other packages, such as lbforaging:Foraging-8x8-2p-1f-v3."""
 _IMPURE = re.compile(r"knights_archers_zombies_v\d+|Foraging-.*")
 """Games for which a used object, reset with the same seed, gives another episode than a fresh object."""
 _BEYOND_BOUNDS = re.compile(r"LunarLander(Continuous)?-v\d+")
@@ -253,8 +258,9 @@ def _shipped_as(name: str) -> str:
 
     A game's own name suffices: "simple_spread_v3" is "marltrain/simple_spread_v3", "CartPole-v1" two environments.
     """
-    if _FORAGING.search(name):
-        return f" Level-based foraging is shipped: 'marltrain/foraging_v3'.{suggestion(name)}"
+    for sentence, pattern in _SHIPPED.items():
+        if pattern.search(name):
+            return f" {sentence}{suggestion(name)}"
     if known := registered(name):
         return known
     last = name.rsplit("/", 1)[-1].rsplit(":", 1)[-1]

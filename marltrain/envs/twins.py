@@ -14,8 +14,11 @@ from marltrain.core.remedies import written
 from marltrain.envs.native.catalog import GAMES, ORIGINALS, find
 from marltrain.envs.registry import Source, accepted_arguments, resolve
 
-_FORAGING = re.compile(r"gymnasium/(?:lbforaging:)?(Foraging-\d.*-v3)")
-"""Names of lbforaging's environments with lists as observations; their arguments are registered with them."""
+_REGISTERED = {
+    "foraging_v3": re.compile(r"gymnasium/(?:lbforaging:)?(Foraging-\d.*-v3)"),
+    "rware_v2": re.compile(r"gymnasium/(?:rware:)?(rware-(?!img).*-v2)"),
+}
+"""Native game -> names of its originals with vectors as observations; their arguments are registered with them."""
 
 
 def with_pictures(source: Source) -> Source:
@@ -39,15 +42,19 @@ def with_pictures(source: Source) -> Source:
 def with_text(source: Source) -> Source:
     """Return the source of the native game that draws an environment's states as text; other sources unchanged.
 
-    Arguments that the native game does not have, such as the size of pictures, are left out.
+    Arguments that the native game does not have, such as the size of pictures, are left out. An original registered
+    with Gymnasium is unchanged if it is given one: it may change the spaces.
     """
     name = next((native for native, original in ORIGINALS.items() if original == source.name), None)
     arguments = source.arguments
-    if registered := _FORAGING.fullmatch(source.name):
-        name, arguments = "foraging_v3", {**gymnasium.spec(registered[1]).kwargs, **arguments}
+    for native, pattern in _REGISTERED.items():
+        if registered := pattern.fullmatch(source.name):
+            name, arguments = native, {**gymnasium.spec(registered[1]).kwargs, **arguments}
     if name is None or not find(name).has_text():
         return source
     known = accepted_arguments(find(name)) or set()
+    if name in _REGISTERED and not source.arguments.keys() <= known:
+        return source
     return resolve(f"marltrain/{name}", {key: value for key, value in arguments.items() if key in known})
 
 

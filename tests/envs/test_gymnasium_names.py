@@ -76,8 +76,11 @@ def test_a_known_package_needs_no_import_before(monkeypatch):
         ("ALE/Breakout-v5", "Did you mean 'gymnasium/ale_py:ALE/Breakout-v5'"),
         ("ale_py:ALE/Breakout-v5", "Did you mean 'gymnasium/ale_py:ALE/Breakout-v5'"),
         ("MiniGrid-Empty-5x5-v0", "Did you mean 'gymnasium/minigrid:MiniGrid-Empty-5x5-v0'"),
-        ("gymnasium/rware-tiny-2ag-v2", "Did you mean 'gymnasium/rware:rware-tiny-2ag-v2'"),
-        ("highway-fast-v0", "Did you mean 'gymnasium/highway_env:highway-fast-v0'"),
+        (
+            "rware-tiny-2ag-v2",
+            "shipped: 'marltrain/rware_v2'. Did you mean 'gymnasium/rware:rware-tiny-2ag-v2'",
+        ),
+        ("gymnasium/highway-fast-v0", "Did you mean 'gymnasium/highway_env:highway-fast-v0'"),
         ("MultiGrid-Empty-8x8-v0", "Did you mean 'gymnasium/multigrid.envs:MultiGrid-Empty-8x8-v0'"),
         ("FetchReach-v4", "Did you mean 'gymnasium/gymnasium_robotics:FetchReach-v4'"),
         (

@@ -18,6 +18,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "kuhn_poker_v1": {"players": 3},
     "leduc_poker_v1": {},
     "levers_v1": {},
+    "rware_v2": {"size": "small", "difficulty": "easy"},
     "simple_spread_v3": {"N": 2, "max_cycles": 7},
     "simple_tag_v3": {"num_adversaries": 2, "num_obstacles": 1},
     "simple_world_comm_v3": {"num_good": 1, "num_forests": 1},
@@ -77,6 +78,18 @@ def test_text_of_lbforaging_comes_from_the_native_game_with_the_registered_argum
         "grid_observation": False, "penalty": 0.0,
     }  # fmt: skip
     assert_same_spec(probe(original), probe(shown))
+
+
+def test_text_of_rware_comes_from_the_native_game_unless_the_spaces_differ():
+    original = resolve("gymnasium/rware:rware-small-3ag-hard-v2", {"sensor_range": 2})
+    shown = with_text(original)
+    assert shown.name == "marltrain/rware_v2"
+    assert {key: shown.arguments[key] for key in ("shelf_rows", "n_agents", "request_queue_size", "sensor_range")} == {
+        "shelf_rows": 2, "n_agents": 3, "request_queue_size": 1, "sensor_range": 2,
+    }  # fmt: skip
+    assert_same_spec(probe(original), probe(shown))
+    other = resolve("gymnasium/rware:rware-small-3ag-hard-v2", {"msg_bits": 1})
+    assert with_text(other) is other
 
 
 def test_a_missing_original_is_named_with_its_remedy(monkeypatch):

@@ -30,6 +30,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"num_adversaries": 0, "num_good": 2, "num_agent_neighbors": 2, "num_landmark_neighbors": 1},
     ),
     "curriculum": ("marltrain/simple_tag_v3", {"curriculum": True}),
+    "crowded": (
+        "marltrain/rware_v2",
+        {"n_agents": 8, "request_queue_size": 3, "layout": ".x.x..\nx....x\n.gx.g.", "max_steps": 60},
+    ),
 }
 """Sizes are those of other tests: every size of a game is a program of its own, compiled for several seconds.
 

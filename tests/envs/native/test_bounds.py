@@ -79,6 +79,10 @@ UNSOUND = {
     "more calls than players": ("leduc_poker_v1", 0, {"calls": 2}),
     "no room for the rest of a round": ("leduc_poker_v1", 0, {"made": [1, 0]}),
     "no room in the second round": ("leduc_poker_v1", 0, {"made": [0, 4]}),
+    "two robots at a place": ("rware_v2", 0, {"place": [[0, 0], [0, 0]]}),
+    "a shelf twice": ("rware_v2", 0, {"shelf": np.ones((11, 10), int)}),
+    "a load that is elsewhere": ("rware_v2", 0, {"place": [[0, 0], [0, 1]], "load": [1, 0]}),
+    "all shelves requested": ("rware_v2", 0, {"requested": [1] * 32}),
     "more foods than are seen": ("foraging_v3", 0, {"food": np.eye(8, dtype=int), "spawned": 8}),
 }
 

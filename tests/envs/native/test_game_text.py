@@ -113,6 +113,21 @@ def test_foraging_shows_the_whole_field():
     assert native(env).action_names == ("stay", "north", "south", "west", "east", "load")
 
 
+def test_the_warehouse_shows_shelves_requests_goals_and_loads():
+    env = parallel_env("rware_v2", layout="x.g\n..x\nxx.", request_queue_size=1, n_agents=3, max_steps=None)
+    env.reset(seed=0)
+    state = {"place": [[0, 0], [1, 1], [2, 1]], "heading": [0, 3, 2], "load": [0, 0, 4], "requested": [0, 1, 0, 0]}
+    env.set_state(state)
+    env.step({"player_0": 4, "player_1": 1, "player_2": 2})
+    assert native(env).text() == "\n".join([
+        " A^#   .   g",
+        "   .   . B>!",
+        "   # Cv#   .",
+        "A player_0 (loaded), B player_1, C player_2 (loaded); # shelf, ! requested, g goal; step 1",
+    ])  # fmt: skip
+    assert native(env).action_names == ("stay", "forward", "left", "right", "toggle_load")
+
+
 def test_more_players_than_letters_have_numbers():
     env = parallel_env("foraging_v3", players=27, field_size=(8, 8))
     env.reset(seed=0)

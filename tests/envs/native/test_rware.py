@@ -16,22 +16,18 @@ from marltrain.envs import make_vector
 from marltrain.envs.native.catalog import find
 from marltrain.envs.native.vector import NativeVectorEnv
 from tests.envs.driving import act
+from tests.envs.native.forging import CASES
 from tests.envs.native.originals import assert_same_starts, hold
 from tests.tiers import rounds
 
 NAME = "marltrain/rware_v2"
-STAY, FORWARD, LEFT, RIGHT, TOGGLE = range(5)
-UP, DOWN, TO_LEFT, TO_RIGHT = range(4)
 SMALL = {
     "shelf_columns": 3, "column_height": 2, "shelf_rows": 2, "n_agents": 3, "sensor_range": 1,
     "request_queue_size": 3, "max_inactivity_steps": None, "max_steps": 60, "reward_type": RewardType.INDIVIDUAL,
 }  # fmt: skip
 """Arguments that the original has no defaults for, but for the bits of messages."""
-CROWDED = """
-    .x.x..
-    x....x
-    .gx.g.
-"""
+CROWDED = {**SMALL, **CASES["crowded"][1]}
+"""Few places, so that robots often deliver, and stand in each other's way."""
 
 
 class Drawing:
@@ -133,9 +129,8 @@ def test_rware(changed):
 
 @pytest.mark.parametrize("reward_type", RewardType)
 def test_deliveries(reward_type):
-    """In a warehouse of few places, in which robots often stand at a goal, and in each other's way."""
     players = Busy()
-    arguments = {**SMALL, "layout": CROWDED, "reward_type": reward_type}
+    arguments = {**CROWDED, "n_agents": 3, "reward_type": reward_type}
     hold(Original, NAME, now, arguments, episodes=rounds(20, 300), choose=players, drawn=drawn)
     assert players.earned > rounds(5, 75)
 
@@ -147,8 +142,7 @@ def test_eight_robots(monkeypatch):
         rware.warehouse, "nx", SimpleNamespace(**graphs, DiGraph=InOrder, NetworkXNoCycle=networkx.NetworkXNoCycle)
     )
     players = Busy()
-    arguments = {**SMALL, "layout": CROWDED, "n_agents": 8}
-    hold(Original, NAME, now, arguments, episodes=rounds(20, 300), choose=players, drawn=drawn)
+    hold(Original, NAME, now, CROWDED, episodes=rounds(20, 300), choose=players, drawn=drawn)
     assert players.earned > rounds(5, 75)
 
 
@@ -174,16 +168,64 @@ def test_starts():
     assert_same_starts(Original, NAME, {**SMALL, "max_steps": 5}, count=rounds(800, 2000))
 
 
-def started(layout, robots, actions, loads=(), **changed):
-    """Robots as (row, column, heading) in a drawn warehouse, and one step; the places and headings after it."""
-    vector = NativeVectorEnv(NAME, 1, {"layout": layout, "n_agents": len(robots), "request_queue_size": 1, **changed})
+def moved(layout, robots, actions):
+    """The places after one step; robots: row, column, heading and load of each.  actions: a letter for each."""
+    vector = NativeVectorEnv(NAME, 1, {"layout": layout, "n_agents": len(robots), "request_queue_size": 1})
     vector.reset(0)
-    vector.batch.set_state(0, {
-        "place": [robot[:2] for robot in robots], "heading": [robot[2] for robot in robots],
-        "load": loads or [0] * len(robots), "requested": [True] + [False] * (len(vector.batch.game.bounds["requested"][0]) - 1),
-    })  # fmt: skip
-    vector.step(act(vector.spec, 1, **{f"player_{p}": action for p, action in enumerate(actions)}))
-    after = vector.batch.get_state(0)
-    return [
-        (*place, heading) for place, heading in zip(after["place"].tolist(), after["heading"].tolist(), strict=True)
-    ]
+    place, heading, load = (
+        [robot[:2] for robot in robots],
+        [robot[2] for robot in robots],
+        [robot[3] for robot in robots],
+    )
+    vector.batch.set_state(0, {"place": place, "heading": heading, "load": load})
+    moves = {f"player_{p}": ".flrt".index(letter) for p, letter in enumerate(actions)}
+    vector.step(act(vector.spec, 1, **moves))
+    return [tuple(where) for where in vector.batch.get_state(0)["place"].tolist()]
+
+
+PLAIN = ".....\n.....\nxx.gg"
+U, D, L, R = range(4)
+
+
+@pytest.mark.parametrize(
+    ("robots", "actions", "after"),
+    [
+        ([(0, 0, R, 0), (0, 1, R, 0), (1, 2, U, 0)], "fff", [(0, 1), (0, 2), (1, 2)]),  # the longer queue goes first
+        ([(0, 1, R, 0), (0, 3, L, 0), (1, 2, U, 0)], "fff", [(0, 2), (0, 3), (1, 2)]),  # equal: the first robot
+        ([(0, 3, L, 0), (1, 2, U, 0), (1, 3, U, 0)], "fff", [(0, 2), (1, 2), (0, 3)]),  # a queue of two
+        ([(0, 0, R, 0), (0, 1, L, 0), (0, 2, L, 0)], "fff", [(0, 0), (0, 1), (0, 2)]),  # two face each other
+        ([(0, 0, R, 0), (0, 1, R, 0), (0, 2, D, 0)], "ff.", [(0, 0), (0, 1), (0, 2)]),  # one stays
+        ([(0, 0, U, 0), (1, 0, U, 0), (1, 1, L, 0)], "fff", [(0, 0), (1, 0), (1, 1)]),  # a wall
+        ([(2, 0, R, 1), (1, 1, D, 0), (0, 0, D, 0)], "fff", [(2, 0), (2, 1), (1, 0)]),  # no shelf goes below a shelf
+        ([(2, 0, R, 1), (2, 1, R, 2), (0, 0, D, 0)], "fff", [(2, 1), (2, 2), (1, 0)]),  # it follows a shelf that leaves
+        ([(2, 0, R, 1), (2, 1, R, 0), (0, 0, D, 0)], "fff", [(2, 0), (2, 2), (1, 0)]),
+    ],
+)  # fmt: skip
+def test_traffic_by_hand(robots, actions, after):
+    assert moved(PLAIN, robots, actions) == after
+
+
+def test_a_circle_turns():
+    robots = [(0, 0, R, 0), (0, 1, D, 0), (1, 1, L, 0), (1, 0, U, 0)]
+    assert moved(PLAIN, robots, "ffff") == [(0, 1), (1, 1), (1, 0), (0, 0)]
+    assert moved(PLAIN, robots, "fff.") == [(0, 0), (0, 1), (1, 1), (1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"size": "huge"}, "size must be one of tiny, small, medium, large, got 'huge'"),
+        ({"difficulty": 2}, "difficulty must be one of easy, normal, hard, got 2"),
+        ({"difficulty": "hard", "n_agents": 1}, "request_queue_size must be a whole number from 1 to 31, got 0"),
+        ({"shelf_columns": 2}, "shelf_columns must be odd, got 2"),
+        ({"shelf_columns": 1}, "a warehouse must have at least 2 shelves, got 0"),
+        ({"n_agents": 111}, "n_agents must be a whole number from 1 to 110, got 111"),
+        ({"reward_type": "shared"}, "reward_type must be one of global, individual, two_stage, got 'shared'"),
+        ({"layout": "xx.\nxx"}, r"rows of equal length of x \(shelf\), g \(goal\) and . \(aisle\), got"),
+        ({"layout": "xx\n.."}, r"layout must have a goal \(g\)"),
+        ({"layout": ["xg"]}, "layout must be a text"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said(arguments, said):
+    with pytest.raises(ConfigError, match=said):
+        make_vector(NAME, arguments, 1)
