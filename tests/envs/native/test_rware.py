@@ -13,8 +13,8 @@ from rware.warehouse import RewardType, Warehouse as Theirs
 
 from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
-from marltrain.envs.native.catalog import find
 from marltrain.envs.native.vector import NativeVectorEnv
+from marltrain.envs.native.warehouse.rware import Warehouse
 from tests.envs.driving import act
 from tests.envs.native.forging import CASES
 from tests.envs.native.originals import assert_same_starts, hold
@@ -153,9 +153,9 @@ def test_eight_robots(monkeypatch):
     ("difficulty", "suffix", "count"), [("easy", "-easy", 6), ("normal", "", 3), ("hard", "-hard", 1)]
 )
 def test_registered_names(size, shape, difficulty, suffix, count):
-    original = gymnasium.make(f"rware-{size}-3ag{suffix}-v2").unwrapped
+    original: Any = gymnasium.make(f"rware-{size}-3ag{suffix}-v2").unwrapped
     original.reset(seed=0)
-    game = find("rware_v2")(n_agents=3, size=size, difficulty=difficulty)
+    game = Warehouse(n_agents=3, size=size, difficulty=difficulty)
     rules = game.rules[0]
     assert rules["aisle"].shape == shape and (rules["aisle"] == original.highways).all()
     assert [(x, y) for y, x in rules["goals"].tolist()] == original.goals
