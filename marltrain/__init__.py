@@ -78,6 +78,7 @@ _HOME = {
     "OffPolicyAgent": "marltrain.policies.agents.tianshou",
     "OnPolicyAgent": "marltrain.policies.agents.tianshou",
     "ParameterServerStrategy": "marltrain.policies.backends.strategies",
+    "Ops": "marltrain.policies.ops",
     "PBTResult": "marltrain.tools.tuning.pbt",
     "Phase": "marltrain.policies.interface.algorithm",
     "PlayerSpec": "marltrain.core.spec",
@@ -279,6 +280,7 @@ if TYPE_CHECKING:
         NetworkDefinition as NetworkDefinition,
         NetworkSpec as NetworkSpec,
     )
+    from marltrain.policies.ops import Ops as Ops
     from marltrain.tools.attach import (
         AgentHandle as AgentHandle,
         JobHandle as JobHandle,

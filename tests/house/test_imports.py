@@ -27,8 +27,8 @@ MAY_IMPORT = {
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
 ORDER = {
     "policies": [
-        "batches", "networks", "distributions", "backends", "hyperparameters", "memory", "exploration", "interface",
-        "compiled", "learner", "agents", "demonstrations", "algorithms",
+        "ops", "batches", "networks", "distributions", "backends", "hyperparameters", "memory", "exploration",
+        "interface", "compiled", "learner", "agents", "demonstrations", "algorithms",
     ],
     "trainer": [
         "settings", "seats", "updating", "collecting", "evaluating", "events", "reporting", "saving", "adapting",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import ModuleType
 from typing import Any, Protocol
 
 import cloudpickle
@@ -19,6 +18,7 @@ from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.strategies import Strategy
 from marltrain.policies.backends.trials import Trial
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
+from marltrain.policies.ops import FrameworkOps
 from marltrain.storage.checks import finite, shaped, within
 
 Tensor = Any
@@ -253,7 +253,7 @@ class Backend(Protocol):
     """
 
     name: str
-    ops: ModuleType
+    ops: FrameworkOps
     device: Any
     jit_compile: bool
     shares_memory: bool = False

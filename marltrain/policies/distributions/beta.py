@@ -13,6 +13,7 @@ from marltrain.core.layout import Array
 from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling, normal_from, normal_of
 from marltrain.policies.networks.specs import Head
+from marltrain.policies.ops import Ops
 
 TRIES = 4
 """Proposals for each gamma variate. All are rejected with probability below 0.05 ** 4 = 6e-6."""
@@ -52,7 +53,7 @@ class Beta(Continuous):
         """The noise of `sample` from uniform numbers."""
         return Sampling(2 * self.dims * 2 * TRIES, _noise_from)
 
-    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
+    def sample(self, ops: Ops, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (raw action, raw action, its log-density): sampled where `explore` [K, B], else the mode."""
         excess = ops.softplus(out)
         first, second = ops.split(_gamma(ops, 1.0 + excess, noise), [self.dims, self.dims])
@@ -62,7 +63,7 @@ class Beta(Continuous):
         raw = 2.0 * ops.clip(chosen, EDGE, 1.0 - EDGE) - 1.0
         return raw, raw, self.evaluate(ops, out, legal, raw)[0]
 
-    def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
+    def evaluate(self, ops: Ops, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
         """Return (log-density of `raw`, entropy), each [K, B]: sums over the dimensions."""
         alpha, beta = self.parameters(ops, out)
         total, log_norm = alpha + beta, _log_beta(ops, alpha, beta) + math.log(2.0)
@@ -76,7 +77,7 @@ class Beta(Continuous):
         )
         return ops.sum(log_prob, -1), ops.sum(entropy, -1)
 
-    def kl(self, ops: Any, old_out: Any, new_out: Any, legal: Any) -> Any:
+    def kl(self, ops: Ops, old_out: Any, new_out: Any, legal: Any) -> Any:
         """Return KL(old, new) of two outputs, [K, B]: the sum over the dimensions."""
         old_alpha, old_beta = self.parameters(ops, old_out)
         alpha, beta = self.parameters(ops, new_out)
@@ -90,24 +91,24 @@ class Beta(Continuous):
         )
         return ops.sum(divergence, -1)
 
-    def parameters(self, ops: Any, out: Any) -> tuple[Any, Any]:
+    def parameters(self, ops: Ops, out: Any) -> tuple[Any, Any]:
         """Return (alpha, beta), each [K, B, A] and at least 1."""
         alpha, beta = ops.split(1.0 + ops.softplus(out), [self.dims, self.dims])
         return alpha, beta
 
 
-def _log_beta(ops: Any, alpha: Any, beta: Any) -> Any:
+def _log_beta(ops: Ops, alpha: Any, beta: Any) -> Any:
     """Return the logarithm of the Beta function."""
     return ops.lgamma(alpha) + ops.lgamma(beta) - ops.lgamma(alpha + beta)
 
 
-def _noise_from(ops: Any, uniform: Any) -> Any:
+def _noise_from(ops: Ops, uniform: Any) -> Any:
     """Return the noise of `Beta.sample` from uniform numbers [K, B, 2A * 2 * TRIES]."""
     proposal, acceptance = ops.split(ops.unflatten(uniform, 2 * TRIES), [TRIES, TRIES])
     return ops.stack([normal_from(ops, proposal), ops.log(1.0 - acceptance)], -2)
 
 
-def _gamma(ops: Any, shape: Any, noise: Any) -> Any:
+def _gamma(ops: Ops, shape: Any, noise: Any) -> Any:
     """Return gamma variates of shapes [...] of at least 1, by Marsaglia and Tsang 2000; noise: [..., 2, TRIES]."""
     d = shape - 1.0 / 3.0
     scale, found = 1.0 / ops.sqrt(9.0 * d), d

@@ -13,6 +13,7 @@ from marltrain.core.layout import Space
 from marltrain.policies.distributions.beta import Beta
 from marltrain.policies.distributions.categorical import Categorical, MultiCategorical
 from marltrain.policies.distributions.gaussian import LOG_STD_BOUNDS, Gaussian, SquashedGaussian, StateGaussian
+from marltrain.policies.ops import Ops
 
 Distribution = Categorical | MultiCategorical | Gaussian | Beta
 
@@ -62,7 +63,7 @@ def policy_numbers_of(distribution: Any, network: str) -> Callable[..., dict[str
 
 
 def _numbers(
-    distribution: Any, network: str, ops: Any, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Any
+    distribution: Any, network: str, ops: Ops, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Any
 ) -> dict[str, Any]:
     if isinstance(distribution, Gaussian | Beta):
         return {}

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from marltrain.core.errors import SpecError
 from marltrain.core.layout import Array
 from marltrain.core.spaces import action_bounds
+from marltrain.policies.ops import Ops
 
 
 class Continuous:
@@ -38,11 +39,11 @@ class Continuous:
         limited: Array = np.minimum(np.maximum(scaled, self.low), self.high)
         return limited
 
-    def scaled(self, ops: Any, action: Any) -> Any:
+    def scaled(self, ops: Ops, action: Any) -> Any:
         """Return stored actions [..., A] with the bounds at -1 and 1: the inverse of the scaling in `to_units`."""
         return (action - ops.tensor_like(action, self._center)) / ops.tensor_like(action, self._width)
 
-    def from_units(self, ops: Any, action: Any) -> Any:
+    def from_units(self, ops: Ops, action: Any) -> Any:
         """Return stored actions [..., A] of a bounded Box, scaled and clipped to [-1, 1]."""
         return ops.clip(self.scaled(ops, action), -1.0, 1.0)
 

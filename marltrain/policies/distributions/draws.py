@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
+from marltrain.policies.ops import Ops
 
 
 def uniform_of(rngs: Sequence[np.random.Generator], rows: int, widths: Mapping[str, int]) -> dict[str, Array]:
@@ -58,12 +59,12 @@ class Sampling:
     name: str = "sample"
 
 
-def gumbel_from(ops: Any, uniform: Any) -> Any:
+def gumbel_from(ops: Ops, uniform: Any) -> Any:
     """Return `gumbel_of` over `ops`."""
     return -ops.log(-ops.log(ops.clip(uniform, 1e-12, 1.0 - 1e-7)))
 
 
-def normal_from(ops: Any, uniform: Any) -> Any:
+def normal_from(ops: Ops, uniform: Any) -> Any:
     """Return `normal_of` over `ops`."""
     half = uniform.shape[-1] // 2
     radius, angle = ops.split(uniform, [half, half])

@@ -15,6 +15,7 @@ from marltrain.policies.distributions.continuous import Continuous
 from marltrain.policies.distributions.draws import Sampling, normal_from, normals
 from marltrain.policies.distributions.normal_mixture import mean_log_slope
 from marltrain.policies.networks.specs import Head
+from marltrain.policies.ops import Ops
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 """Default bounds of log standard deviations that depend on the observation (Haarnoja et al. 2018, published code)."""
@@ -46,7 +47,7 @@ class Gaussian(Continuous):
         """The noise of `sample` from uniform numbers."""
         return Sampling(2 * self.dims, lambda ops, uniform: normal_from(ops, uniform)[..., : self.dims])
 
-    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
+    def sample(self, ops: Ops, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (raw action, raw action, its log-density); `to_units` converts the raw action.
 
         Gradients flow through the sample: raw = mean + std * noise where `explore` [K, B], the mean elsewhere; None
@@ -55,13 +56,13 @@ class Gaussian(Continuous):
         raw = self._raw(ops, out, noise, explore)
         return raw, raw, self.log_density(ops, out, raw)
 
-    def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
+    def evaluate(self, ops: Ops, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
         """Return (log-density of `raw`, entropy), each [K, B]: sums over the dimensions."""
         _, log_std = self.parameters(ops, out)
         entropy = ops.sum(log_std + 0.5 * (1.0 + math.log(2 * math.pi)), -1)
         return self.log_density(ops, out, raw), entropy
 
-    def kl(self, ops: Any, old_out: Any, new_out: Any, legal: Any) -> Any:
+    def kl(self, ops: Ops, old_out: Any, new_out: Any, legal: Any) -> Any:
         """Return KL(old, new) of two outputs, [K, B]: the sum over the dimensions."""
         old_mean, old_log_std = self.parameters(ops, old_out)
         mean, log_std = self.parameters(ops, new_out)
@@ -69,18 +70,18 @@ class Gaussian(Continuous):
         distance = ops.square((old_mean - mean) * ops.exp(-log_std))
         return ops.sum(log_std - old_log_std + 0.5 * (ratio + distance - 1.0), -1)
 
-    def parameters(self, ops: Any, out: Any) -> tuple[Any, Any]:
+    def parameters(self, ops: Ops, out: Any) -> tuple[Any, Any]:
         """Return (means, log standard deviations), each [K, B, A]."""
         mean, log_std = ops.split(out, [self.dims, self.dims])
         return mean, log_std
 
-    def log_density(self, ops: Any, out: Any, raw: Any) -> Any:
+    def log_density(self, ops: Ops, out: Any, raw: Any) -> Any:
         """Return the log-density of the action of `raw`, [K, B]."""
         mean, log_std = self.parameters(ops, out)
         z = (raw - mean) * ops.exp(-log_std)
         return ops.sum(-0.5 * ops.square(z) - log_std - 0.5 * math.log(2 * math.pi), -1)
 
-    def _raw(self, ops: Any, out: Any, noise: Any, explore: Any) -> Any:
+    def _raw(self, ops: Ops, out: Any, noise: Any, explore: Any) -> Any:
         mean, log_std = self.parameters(ops, out)
         spread = ops.exp(log_std) * noise
         return mean + (spread if explore is None else ops.only(spread, explore))
@@ -107,7 +108,7 @@ class StateGaussian(Gaussian):
         """Return the head that a policy network needs."""
         return Head(2 * self.dims, gain)
 
-    def parameters(self, ops: Any, out: Any) -> tuple[Any, Any]:
+    def parameters(self, ops: Ops, out: Any) -> tuple[Any, Any]:
         """Return (means, clipped log standard deviations), each [K, B, A]."""
         mean, log_std = ops.split(out, [self.dims, self.dims])
         return mean, ops.clip(log_std + self.log_std, *self.log_std_bounds)
@@ -127,16 +128,16 @@ class SquashedGaussian(StateGaussian):
         super().__init__(space, log_std, log_std_bounds)
         self.check_bounded("a squashed Gaussian")
 
-    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
+    def sample(self, ops: Ops, out: Any, legal: Any, noise: Any, explore: Any) -> tuple[Any, Any, Any]:
         """Return (action tanh(raw), raw, log-density of the action); gradients flow through the sample."""
         raw = self._raw(ops, out, noise, explore)
         return ops.tanh(raw), raw, self.log_density(ops, out, raw)
 
-    def action(self, ops: Any, out: Any, noise: Any, explore: Any) -> Any:
+    def action(self, ops: Ops, out: Any, noise: Any, explore: Any) -> Any:
         """Return the action of `sample` without its log-density, which acting does not need."""
         return ops.tanh(self._raw(ops, out, noise, explore))
 
-    def evaluate(self, ops: Any, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
+    def evaluate(self, ops: Ops, out: Any, legal: Any, raw: Any) -> tuple[Any, Any]:
         """Return (log-density of the action of `raw`, entropy), each [K, B].
 
         The entropy is that of the normal distribution plus the mean of log(1 - tanh^2), see `mean_log_slope`.
@@ -145,11 +146,11 @@ class SquashedGaussian(StateGaussian):
         entropy = log_std + 0.5 * (1.0 + math.log(2 * math.pi)) + mean_log_slope(ops, mean, log_std)
         return self.log_density(ops, out, raw), ops.sum(entropy, -1)
 
-    def log_density(self, ops: Any, out: Any, raw: Any) -> Any:
+    def log_density(self, ops: Ops, out: Any, raw: Any) -> Any:
         """Return the log-density of the action tanh(raw), [K, B]."""
         return super().log_density(ops, out, raw) - ops.sum(_log_slope(ops, raw), -1)
 
 
-def _log_slope(ops: Any, raw: Any) -> Any:
+def _log_slope(ops: Ops, raw: Any) -> Any:
     """Return log(1 - tanh(raw)^2), exact for large values too."""
     return 2.0 * (math.log(2.0) - raw - ops.softplus(-2.0 * raw))

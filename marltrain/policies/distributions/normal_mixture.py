@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
+from marltrain.policies.ops import Ops
 
 NODES = 10
 """Nodes of the quadrature over K: an error of at most 8e-8 for all means and deviations, as small as float32's own."""
@@ -23,7 +24,7 @@ LOWEST, HIGHEST, POINTS, TERMS = 0.15, 4.0, 4_001, 60
 """Range and points of the grid for the density of K, which is below 1e-13 outside, and terms of its series."""
 
 
-def mean_log_slope(ops: Any, mean: Any, log_std: Any) -> Any:
+def mean_log_slope(ops: Ops, mean: Any, log_std: Any) -> Any:
     """Return E[log(1 - tanh(u)^2)] for normal u with these means and log standard deviations, [...] each.
 
     The error is at most 8e-8, that of the gradients 1e-6, plus the rounding of the type. Large deviations do not

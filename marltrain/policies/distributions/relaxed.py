@@ -15,6 +15,7 @@ from marltrain.core.layout import Array
 from marltrain.policies.distributions.categorical import gumbel, masked
 from marltrain.policies.distributions.draws import Sampling, gumbel_from
 from marltrain.policies.networks.specs import Head
+from marltrain.policies.ops import Ops
 
 
 class RelaxedCategorical:
@@ -44,12 +45,12 @@ class RelaxedCategorical:
         """The noise that makes samples of the scores of `choose`, from uniform numbers."""
         return Sampling(self.width, gumbel_from, "gumbel")
 
-    def probabilities(self, ops: Any, logits: Any, legal: Any) -> Any:
+    def probabilities(self, ops: Ops, logits: Any, legal: Any) -> Any:
         """Return the probabilities of each of the D choices side by side, [K, B, W]."""
         pieces = ops.split(masked(ops, logits, legal), self.sizes)
         return ops.concat([ops.softmax(piece, -1) for piece in pieces], -1)
 
-    def sample(self, ops: Any, logits: Any, legal: Any, noise: Any, temperature: Any, *, straight_through: bool) -> Any:
+    def sample(self, ops: Ops, logits: Any, legal: Any, noise: Any, temperature: Any, *, straight_through: bool) -> Any:
         """Return samples [K, B, W] of softmax((logits + noise) / temperature).
 
         temperature: [K, 1].  straight_through: samples are one-hot vectors, with the gradient of the relaxed ones.
@@ -62,12 +63,12 @@ class RelaxedCategorical:
         hard = ops.concat([ops.one_hot(ops.argmax(piece, -1), piece.shape[-1]) for piece in pieces], -1)
         return relaxed + ops.stop_gradient(hard - relaxed)
 
-    def choose(self, ops: Any, scores: Any, legal: Any) -> Any:
+    def choose(self, ops: Ops, scores: Any, legal: Any) -> Any:
         """Return the actions of the highest scores [K, B, W]; with logits plus noise, they are samples."""
         chosen = [ops.argmax(piece, -1) for piece in ops.split(masked(ops, scores, legal), self.sizes)]
         return chosen[0] if self.single else ops.stack(chosen, -1)
 
-    def vectors(self, ops: Any, action: Any) -> Any:
+    def vectors(self, ops: Ops, action: Any) -> Any:
         """Return actions as one-hot vectors [K, B, W]."""
         if self.single:
             return ops.one_hot(action, self.width)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from marltrain.policies.networks.parameters import Parameter
+from marltrain.policies.ops import Ops
 
 State = tuple[Any, ...]
 """The parts of a state, each [K, B, units]."""
@@ -44,13 +45,13 @@ class Cell(ABC):
         ]
 
     @abstractmethod
-    def _next(self, ops: Any, given: Any, before: Any, state: State) -> State:
+    def _next(self, ops: Ops, given: Any, before: Any, state: State) -> State:
         """Return the next state.
 
         given, before: [K, B, gates * units], sums of the inputs and of the outputs of the row before.
         """
 
-    def step(self, ops: Any, weights: Iterator[Any], x: Any, carry: Any) -> tuple[Any, Any]:
+    def step(self, ops: Ops, weights: Iterator[Any], x: Any, carry: Any) -> tuple[Any, Any]:
         """Return (output [K, B, units], next carry) of rows x [K, B, width] with their carries."""
         given = ops.linear(x, next(weights), next(weights))
         state = self._split(ops, carry)
@@ -58,7 +59,7 @@ class Cell(ABC):
         return state[0], self._joined(ops, state)
 
     def unrolled(
-        self, ops: Any, weights: Iterator[Any], length: int, x: Any, carry: Any, begins: Any, burn_in: int = 0
+        self, ops: Ops, weights: Iterator[Any], length: int, x: Any, carry: Any, begins: Any, burn_in: int = 0
     ) -> tuple[Any, Any]:
         """Return (output [K, B, units], next carry) of each row, over sequences of `length` rows one after another.
 
@@ -79,20 +80,20 @@ class Cell(ABC):
         parts = [ops.joined_steps(part) for part in zip(*states, strict=True)]
         return parts[0], self._joined(ops, parts)
 
-    def _split(self, ops: Any, carry: Any) -> State:
+    def _split(self, ops: Ops, carry: Any) -> State:
         return (carry,) if self.parts == 1 else tuple(ops.split(carry, [self.units] * self.parts))
 
-    def _joined(self, ops: Any, state: Any) -> Any:
+    def _joined(self, ops: Ops, state: Any) -> Any:
         return state[0] if self.parts == 1 else ops.concat(list(state), -1)
 
 
-def carries_apart(ops: Any, carry: Any, members: int) -> Any:
+def carries_apart(ops: Ops, carry: Any, members: int) -> Any:
     """Return the carries of the members of ensembles: [K, B, members * C] -> [K * members, B, C]."""
     own = carry.shape[-1] // members
     return ops.fold_agents(ops.stack(list(ops.split(carry, [own] * members)), 1))
 
 
-def carries_joined(ops: Any, carry: Any) -> Any:
+def carries_joined(ops: Ops, carry: Any) -> Any:
     """Put the carries of the members of ensembles side by side: [K, members, B, C] -> [K, B, members * C]."""
     return ops.concat([carry[:, i] for i in range(carry.shape[1])], -1)
 
@@ -106,7 +107,7 @@ class GRUCell(Cell):
 
     gates, parts = 3, 1
 
-    def _next(self, ops: Any, given: Any, before: Any, state: State) -> State:
+    def _next(self, ops: Ops, given: Any, before: Any, state: State) -> State:
         (h,) = state
         given, new = ops.split(given, [2 * self.units, self.units])
         before, held = ops.split(before, [2 * self.units, self.units])
@@ -124,7 +125,7 @@ class LSTMCell(Cell):
 
     gates, parts = 4, 2
 
-    def _next(self, ops: Any, given: Any, before: Any, state: State) -> State:
+    def _next(self, ops: Ops, given: Any, before: Any, state: State) -> State:
         _, c = state
         sums, new = ops.split(given + before, [3 * self.units, self.units])
         i, f, o = ops.split(ops.sigmoid(sums), [self.units] * 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from marltrain.core.errors import SpecError
 from marltrain.core.layout import Layout, Part
 from marltrain.policies.networks.images import Scale, image_axes, image_scale
 from marltrain.policies.networks.parameters import Parameter
+from marltrain.policies.ops import FrameworkOps, Ops
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,18 @@ class ImageInput:
     features: int
     multiply_adds: int
 
-    def forward(self, ops: Any, weights: Iterator[Any], activate: Any, pixels: Any) -> Any:
-        """Return the features [K, B, features] of uint8 values [K, B, ...]; takes the weights of the parameters."""
-        image = ops.scaled_image(pixels, *self.scale)
+    def forward(self, ops: Ops, weights: Iterator[Any], activate: Any, pixels: Any) -> Any:
+        """Return the features [K, B, features] of uint8 values [K, B, ...]; takes the weights of the parameters.
+
+        ops: those of a framework; networks that read images never act by numpy.
+        """
+        own = cast("FrameworkOps", ops)
+        image = own.scaled_image(pixels, *self.scale)
         if self.strides:
-            image = ops.channels_first(image, self.order)
+            image = own.channels_first(image, self.order)
             for stride in self.strides:
-                image = activate(ops.convolve(image, next(weights), next(weights), stride))
-        return ops.flatten(image)
+                image = activate(own.convolve(image, next(weights), next(weights), stride))
+        return own.flatten(image)
 
 
 def image_inputs(layout: Layout, filters: Sequence[tuple[int, int, int]], channels: str) -> tuple[ImageInput, ...]:

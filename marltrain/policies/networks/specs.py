@@ -20,6 +20,7 @@ from marltrain.policies.networks.cells import Cell, GRUCell, LSTMCell, carries_a
 from marltrain.policies.networks.image_inputs import ImageInput, image_inputs
 from marltrain.policies.networks.images import AUTO, CHANNELS
 from marltrain.policies.networks.parameters import Parameter
+from marltrain.policies.ops import Ops
 
 ACTIVATIONS = ("tanh", "relu", "elu", "silu", "gelu")
 WIDEST = 2**16
@@ -334,7 +335,7 @@ class Plan:
         drawn = [parameter.draw(rng).reshape(-1) for _ in range(self.members) for parameter in self.parameters]
         return np.concatenate(drawn)
 
-    def forward(self, ops: Any, weights: Sequence[Any], *inputs: Any) -> list[Any]:
+    def forward(self, ops: Ops, weights: Sequence[Any], *inputs: Any) -> list[Any]:
         """Return each head's output, [K, B, width], or [K, members, B, width] of an ensemble; then the next carries.
 
         weights: the parameters in order, each [K * members, *shape].
@@ -352,7 +353,7 @@ class Plan:
         """Number of inputs before the carries: observations and vectors."""
         return (self.layout is not None) + len(self.definition.vectors)
 
-    def _forward(self, ops: Any, weights: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    def _forward(self, ops: Ops, weights: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         remaining = iter(weights)
         if not self.definition.has_inputs:
             return [ops.constants(next(remaining)) for _ in self.heads]
@@ -387,7 +388,7 @@ class Plan:
             outputs.append(ops.append_constants(out, next(remaining)) if head.free else out)
         return outputs + carries
 
-    def _inputs(self, ops: Any, remaining: Any, activate: Any, inputs: Sequence[Any]) -> Any:
+    def _inputs(self, ops: Ops, remaining: Any, activate: Any, inputs: Sequence[Any]) -> Any:
         """Return the input of the first hidden layer: observation vector, further vectors, features of images."""
         pieces = list(inputs)
         if self.layout is not None:

@@ -12,11 +12,11 @@ import pytest
 from scipy import special
 
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.ops import FrameworkOps, Ops
 from tests.policies.backends.both import BOTH, on_both, slopes, value_and_gradients
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 5, 4)).astype(np.float32) * 3
-LEFT_TO_FRAMEWORKS = {"scaled_image", "channels_first", "convolve", "flatten"}  # images are acted on in tensors
 
 EXACT: dict[str, Callable[..., np.ndarray]] = {
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "square": np.square, "absolute": np.abs, "tanh": np.tanh,
@@ -63,11 +63,42 @@ def assert_equal_to(exact, function, *arrays):
             np.testing.assert_allclose(grad, slope, rtol=2e-5, atol=2e-5, err_msg=name)
 
 
-def test_both_frameworks_have_the_same_names_and_numpy_all_but_those_of_images():
-    torch_names, tensorflow_names = (names(backend.ops) for backend in BOTH.values())
-    assert torch_names == tensorflow_names
-    assert torch_names - names(numpy_ops) == LEFT_TO_FRAMEWORKS
-    assert names(numpy_ops) <= torch_names
+def declared(protocol):
+    """Return the operations of a protocol with the names of their arguments."""
+    methods = {name: getattr(protocol, name) for name in dir(protocol) if name[0].islower()}
+    return {name: list(inspect.signature(method).parameters)[1:] for name, method in methods.items()}
+
+
+def differences(module, protocol):
+    """Return the operations that a module lacks, those that the protocol lacks, and those of other arguments."""
+    expected = declared(protocol)
+    own = {name: value for name, value in vars(module).items() if inspect.isfunction(value) and name in expected}
+    others = {
+        name
+        for name, function in own.items()
+        if function.__module__ == module.__name__ and list(inspect.signature(function).parameters) != expected[name]
+    }
+    return expected.keys() - names(module), names(module) - expected.keys(), others
+
+
+def test_each_implementation_has_the_operations_of_the_protocol():
+    for module in (backend.ops for backend in BOTH.values()):
+        assert differences(module, FrameworkOps) == (set(), set(), set())
+    assert differences(numpy_ops, Ops) == (set(), set(), set())
+
+
+def test_a_missing_operation_is_detected_on_both_sides(monkeypatch):
+    def sinh(x):
+        return x
+
+    def take(x):
+        return x
+
+    sinh.__module__ = take.__module__ = numpy_ops.__name__
+    monkeypatch.delattr(numpy_ops, "tanh")
+    monkeypatch.setattr(numpy_ops, "sinh", sinh, raising=False)
+    monkeypatch.setattr(numpy_ops, "take", take)
+    assert differences(numpy_ops, Ops) == ({"tanh"}, {"sinh"}, {"take"})
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import ModuleType
 from typing import Any
 
 import keras
@@ -27,6 +26,7 @@ from marltrain.policies.backends.tensorflow.optimizers import OPTIMIZERS, Optimi
 from marltrain.policies.backends.tensorflow.randomness import seeded
 from marltrain.policies.backends.tensorflow.sending import pickled
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
+from marltrain.policies.ops import FrameworkOps
 
 
 def gpu() -> str | None:
@@ -42,7 +42,7 @@ class Backend(base.Backend):
 
     parts: int = 1
     name = "tensorflow"
-    ops: ModuleType = tensorflow_ops
+    ops: FrameworkOps = tensorflow_ops
     pickled = staticmethod(pickled)
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, islice
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +24,7 @@ from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, S
 from marltrain.policies.backends.torch.optimizers import OPTIMIZERS, Optimizer
 from marltrain.policies.backends.torch.randomness import seeded
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
+from marltrain.policies.ops import FrameworkOps
 
 
 def gpu() -> str | None:
@@ -36,7 +36,7 @@ class Backend(base.Backend):
     """PyTorch on one device; see `base.Backend`."""
 
     name = "torch"
-    ops: ModuleType = torch_ops
+    ops: FrameworkOps = torch_ops
     compiles_curvature = False
 
     def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
