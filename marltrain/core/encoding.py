@@ -34,7 +34,7 @@ def encoded(layout: Layout, observation: Any, legal: Any, space: Space) -> tuple
         raise SpecError(f"legal has shape {legal.shape[not batched :]}, expected one truth value {entry} of {space}")
     if not choices.playable(legal).all():
         row = legal[int(np.argmin(choices.playable(legal)))]
-        raise SpecError(f"legal says that no {choices.without_choice(row)} is legal: an agent must be able to act")
+        raise SpecError(f"legal: no {choices.without_choice(row)} is legal; the mask must allow at least one")
     return obs, legal, batched
 
 

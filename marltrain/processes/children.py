@@ -35,8 +35,8 @@ def start_context(advice: str) -> Any:
     """
     if multiprocessing.current_process().daemon:
         raise ConfigError(
-            "this process is daemonic, as workers of multiprocessing.Pool are, and Python lets such a process start no "
-            f"others: {advice}, or use a process that is not daemonic, such as one of ProcessPoolExecutor"
+            "daemonic processes, such as workers of multiprocessing.Pool, cannot start child processes: "
+            f"{advice}, or use a process that is not daemonic, such as one of ProcessPoolExecutor"
         )
     served = "forkserver" in multiprocessing.get_all_start_methods() and os.getpid() == _LOADED_IN
     return multiprocessing.get_context("forkserver" if served else "spawn")

@@ -1,4 +1,4 @@
-"""Ray: a connection that is begun where it is needed and ended where we began it, and actors with limited waits.
+"""Reference-counted connection to Ray, and actors, whose calls have timeouts.
 
 Actors may have names, by which other processes of the cluster find them.
 

@@ -6,6 +6,7 @@ number that compiled code or numpy uses to address memory is checked against its
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -34,10 +35,14 @@ def counted(what: str, value: Any, low: int = 0, high: int = MOST_COUNTED) -> in
 
 
 def check_memory(what: object, size: int) -> None:
-    """Raise SaveError if `size` bytes exceed this machine's memory; without effect if its size is unknown."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else size
-    if size > memory:
-        raise SaveError(f"{what}: {size:,} bytes, and this machine's memory has {memory:,}")
+    """Raise SaveError if saved data of `size` bytes exceed this machine's memory."""
+    if size > (memory := memory_size()):
+        raise SaveError(f"{what}: {size:,} bytes, and this machine's memory has {memory:,.0f}")
+
+
+def memory_size() -> float:
+    """Return the size of this machine's memory in bytes; infinite if it is unknown."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
 
 
 def shaped(what: str, values: Any, dtype: Any, shape: tuple[int, ...]) -> Array:

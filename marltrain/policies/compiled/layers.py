@@ -47,7 +47,7 @@ def layer(
     row = 0
     while row < rows:
         left = rows - row
-        tall = 6 if left >= 6 and left != 8 else 4 if left >= 4 else 1  # of `tiles.HEIGHTS`
+        tall = 6 if left >= 6 and left != 8 else 4 if left >= 4 else 1  # of `gemm.HEIGHTS`
         below, start = x + 4 * row * x_row, bias + 4 * row * bias_row
         row_of_tiles(tall, below, x_row, x_step, inputs, weight, start, bias_row, outputs, y + 4 * row * outputs, floor)
         row += tall

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.core.errors import AgentError, ConfigError, EnvError, SaveError
+from marltrain.core.errors import AgentError, ConfigError, EnvError
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.memory.frames import ring_of
@@ -23,7 +23,7 @@ from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.sequences import reader_class
 from marltrain.policies.memory.snapshot import check_shown, restore_ring, ring_state
 from marltrain.policies.memory.states import GlobalStates, kind_of, states_size
-from marltrain.storage.checks import check_memory
+from marltrain.storage.checks import memory_size
 from marltrain.storage.state import State
 
 MakeReader = Callable[[Ring, Sequence[Sequence[int]], Needs], Reader]
@@ -73,10 +73,11 @@ class Streams:
         kinds = sorted(set(stored.values()))
         self.full_size = self._size(storage, kinds)
         try:
-            check_memory("the rings", self.full_size)
+            if self.full_size > memory_size():  # a system that overcommits would allocate it
+                raise MemoryError
             self.rings = {g: ring_of(spec, g, num_envs, kept.rows, kept.columns) for g, kept in storage.items()}
             self.states = {kind: GlobalStates(spec, num_envs, self._capacity, kind) for kind in kinds}
-        except (MemoryError, SaveError) as error:
+        except MemoryError as error:
             rows = max(kept.rows for kept in storage.values())
             states = sum(states_size(spec, num_envs, kind) for kind in kinds) * (rows + 1)
             part = f", {states / 1e9:,.1f} GB of them global states" if states else ""

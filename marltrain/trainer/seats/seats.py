@@ -44,7 +44,7 @@ class Reading:
 class Seats:
     """A learner that is updated, and its agents.
 
-    learner: it.  group: index of the group of players; of the first players of a team.  agents: the K agents.
+    learner: the learner.  group: index of the group of players; of the first players of a team.  agents: the K agents.
     """
 
     learner: Learner
