@@ -40,7 +40,7 @@ from marltrain.envs.native.control.cartpole import cos_sin
 from marltrain.jit.compiling import compiled as compiled_by_numba
 from marltrain.policies.backends.torch import ops, products
 from marltrain.policies.backends.torch.graphs import Graph
-from marltrain.policies.batches.batch import Rollout
+from marltrain.policies.batches.batch import ActInputs, Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.q_update import QStep
 from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps
@@ -71,7 +71,7 @@ def act(way: str) -> Callable[[], object]:
         learner.actor._in_numpy = None
     obs, everyone = np.ones((3, 16, 18), np.float32), np.ones((3, 16), bool)
     rngs = learner.rngs("act")
-    return lambda: learner.act(obs, None, None, turn=everyone, explore=everyone, rngs=rngs)
+    return lambda: learner.act(ActInputs(obs, None, everyone), turn=everyone, rngs=rngs)
 
 
 def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:

@@ -75,10 +75,10 @@ class SoftAlgorithm(mt.Algorithm):
 
     noise = draw
 
-    def act(self, ops: Any, nets: Any, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Any) -> Any:
-        (out,) = nets["actor"](obs)
-        action, raw, _ = self.policy.sample(ops, out, legal, noise["sample"], explore)
-        return action, {"raw": raw}
+    def act(self, ops: Any, nets: Any, inputs: mt.ActInputs) -> mt.Acted:
+        (out,) = nets["actor"](inputs.obs)
+        action, raw, _ = self.policy.sample(ops, out, inputs.legal, inputs.noise["sample"], inputs.explore)
+        return mt.Acted(action, extras={"raw": raw})
 
     def to_units(self, action: np.ndarray) -> np.ndarray:
         scaled: np.ndarray = self.policy.to_units(action)

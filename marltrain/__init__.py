@@ -13,6 +13,7 @@ from marltrain.policies.agents.registry import ALGORITHMS
 TYPE_CHECKING = False  # true for type checkers
 
 _HOME = {
+    "ActInputs": "marltrain.policies.batches.batch",
     "Acted": "marltrain.policies.batches.batch",
     "ActionChoice": "marltrain.policies.exploration",
     "ActionNoise": "marltrain.policies.exploration",
@@ -220,6 +221,7 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.batches.batch import (
         Acted as Acted,
+        ActInputs as ActInputs,
         AgentState as AgentState,
         Batch as Batch,
         Experience as Experience,

@@ -47,9 +47,9 @@ class Regression(mt.Algorithm):
     def noise(self, rngs, rows):
         return {}
 
-    def act(self, ops, nets, obs, legal, noise, explore, hyper):
-        (out,) = nets["actor"](obs)
-        return out, {}
+    def act(self, ops, nets, inputs):
+        (out,) = nets["actor"](inputs.obs)
+        return mt.Acted(out)
 
     def loss(self, ops, nets, batch, hyper):
         (out,) = nets["actor"](batch.obs)

@@ -12,6 +12,7 @@ import pytest
 
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.batches.batch import Acted
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.envs.driving import run_seed
 from tests.toys import Relay
@@ -54,9 +55,9 @@ def given(monkeypatch):
     """Make agents play `PLAYED`, and note what their learner is given: (batch, learn) for each update."""
     played, seen = np.array(PLAYED), []
 
-    def act(self, ops, nets, obs, legal, noise, explore, hyper):
-        action = played[np.clip(obs[..., 0].astype(int), 0, 7)]
-        return action, {"log_prob": np.full(action.shape, -0.5, np.float32)}
+    def act(self, ops, nets, inputs):
+        action = played[np.clip(inputs.obs[..., 0].astype(int), 0, 7)]
+        return Acted(action, extras={"log_prob": np.full(action.shape, -0.5, np.float32)})
 
     update = AlgorithmLearner.update
 

@@ -12,7 +12,7 @@ from marltrain.core.encoding import in_units
 from marltrain.core.layout import Array, Layout, Obs, map_tree
 from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
 from marltrain.core.spec import PlayerSpec
-from marltrain.policies.batches.batch import Acted, Experience, Rollout
+from marltrain.policies.batches.batch import Acted, ActInputs, Experience, Rollout
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
 from marltrain.policies.memory.needs import Needs
 from marltrain.storage.state import State
@@ -79,13 +79,13 @@ class AgentLearner(Learner):
         """Return 1: the agent applies its own discount."""
         return np.ones(1)
 
-    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
+    def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
         """Choose actions with `agent.decide`, which has no axis K."""
         if self._seat is not None:
             self.agent.turn_to(self._seat)
         acted = self.agent.decide(
-            map_tree(lambda array: array[0], obs), None if legal is None else legal[0],
-            _each(carry, lambda array: array[0]), turn=turn[0], explore=explore[0], rng=rngs[0],
+            map_tree(_first, inputs.obs), None if inputs.legal is None else inputs.legal[0],
+            _each(inputs.carry, _first), turn=turn[0], explore=inputs.explore[0], rng=rngs[0],
         )  # fmt: skip
         extras = {name: value[None] for name, value in acted.extras.items()}
         return Acted(acted.action[None], _each(acted.carry, lambda array: array[None]), extras)
@@ -114,6 +114,12 @@ class AgentLearner(Learner):
         self._seed, self._act_rng[0] = state.count("seed", high=MOST_SEED), restored(state.value("rng", dict))
         self.gradient_steps[0] = state.count("gradient_steps")
         self._seen_steps, self._env_steps = state.count("seen_steps"), state.count("env_steps")
+
+
+def _first(array: Array) -> Array:
+    """Return an array [1, ...] without its axis K."""
+    first: Array = array[0]
+    return first
 
 
 def _each(carry: Any, change: Callable[[Array], Array]) -> Any:

@@ -25,7 +25,7 @@ from marltrain.policies.agents.saved_images import IMAGES, check_images, describ
 from marltrain.policies.agents.weights import check_fit, network_of, read_weights, weights_in
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models, name_of, other_backend
-from marltrain.policies.batches.batch import Acted, AgentState
+from marltrain.policies.batches.batch import Acted, ActInputs, AgentState
 from marltrain.policies.batches.player_one_hot import checked_players, layout_for
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.hyperparameters.stacked import AgentHyperparameters
@@ -221,10 +221,8 @@ class LearningAgent(Remembering, Agent):
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
     ) -> Acted:
         """Choose actions for Step arrays [B, ...] with this agent's row of the learner."""
-        lifted = map_tree(lambda array: array[None], obs)
-        mask = None if legal is None else legal[None]
-        kept = map_tree(lambda array: array[None], carry)
-        acted = self.learner_.actor.act_row(self.row, lifted, mask, kept, explore[None], rng)
+        lifted = (map_tree(lambda array: array[None], tree) for tree in (obs, legal, explore, carry))
+        acted = self.learner_.actor.act_row(self.row, ActInputs(*lifted), rng)
         following = map_tree(lambda array: array[0], acted.carry)
         return Acted(acted.action[0], following, {name: value[0] for name, value in acted.extras.items()})
 

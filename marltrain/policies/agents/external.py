@@ -11,11 +11,11 @@ import numpy as np
 
 from marltrain.core.encoding import described_spaces, spaces_from
 from marltrain.core.errors import AgentError, SaveError, shown
-from marltrain.core.layout import Array, Obs, Space, map_tree
+from marltrain.core.layout import Array, Space, map_tree
 from marltrain.core.legal import Legal
 from marltrain.core.seeds import MOST_SEED, fresh_seed, generator, restored, state_of
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.batches.batch import Acted
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.learner.learner import PURPOSES, Learner, UpdateSchedule
 from marltrain.policies.memory.config import Replay, Rollouts, chosen_memory
 from marltrain.policies.memory.memory_numbers import AgentMemory, MemoryNumbers
@@ -142,11 +142,11 @@ class ExternalLearner(Learner):
         """Return the agent's own reader."""
         return self.agent.reader(streams, seats)
 
-    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
+    def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
         """Choose actions with `agent.decide`, which has no axis K."""
         acted = self.agent.decide(
-            map_tree(lambda array: array[0], obs), None if legal is None else legal[0], carry,
-            turn=turn[0], explore=explore[0], rng=rngs[0],
+            map_tree(lambda array: array[0], inputs.obs), None if inputs.legal is None else inputs.legal[0],
+            inputs.carry, turn=turn[0], explore=inputs.explore[0], rng=rngs[0],
         )  # fmt: skip
         return Acted(acted.action[None], acted.carry, {name: value[None] for name, value in acted.extras.items()})
 

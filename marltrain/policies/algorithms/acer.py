@@ -14,7 +14,7 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.batches.batch import Batch, Rollout
+from marltrain.policies.batches.batch import Acted, ActInputs, Batch, Rollout
 from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch
 from marltrain.policies.distributions import Categorical, masked, policy_numbers_of
 from marltrain.policies.hyperparameters.schedules import Schedule
@@ -120,13 +120,11 @@ class ACERAlgorithm(Algorithm):
         """Draw the sampling noise of the distribution."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the mode elsewhere, and the policy's probabilities as extras."""
-        (logits,) = nets["actor"](obs)
-        action, _, _ = self.distribution.sample(ops, logits, legal, noise["sample"], explore)
-        return action, {"probs": ops.softmax(masked(ops, logits, legal), -1)}
+        (logits,) = nets["actor"](inputs.obs)
+        action, _, _ = self.distribution.sample(ops, logits, inputs.legal, inputs.noise["sample"], inputs.explore)
+        return Acted(action, extras={"probs": ops.softmax(masked(ops, logits, inputs.legal), -1)})
 
     def prepare(
         self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]

@@ -11,7 +11,7 @@ import numpy as np
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
-from marltrain.policies.batches.batch import Batch, Rollout
+from marltrain.policies.batches.batch import Acted, ActInputs, Batch, Rollout
 from marltrain.policies.batches.normalization import SAME
 from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch
 from marltrain.policies.distributions import (
@@ -163,31 +163,16 @@ class ActorCritic(Algorithm):
         """Draw the sampling noise of the distribution."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the mode elsewhere, and their log-probabilities as extras.
 
-        For fully connected networks on a CPU, `compiled/acting.py` computes the same for some distributions.
+        The carries are those of all recurrent networks, the critic's, too. For fully connected networks on a CPU,
+        `compiled/acting.py` computes the same for some distributions.
         """
-        return _sampled(self.distribution, ops, nets[self.actor](obs)[0], legal, noise, explore)
-
-    def act_with_carry(
-        self,
-        ops: Any,
-        nets: Networks,
-        obs: Any,
-        legal: Any,
-        carry: dict[str, Any],
-        noise: Any,
-        explore: Any,
-        hyper: Mapping[str, Any],
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Return actions, the next carries of the recurrent networks (the critic's, too), and the extras of `act`."""
-        outputs = {name: nets[name](obs, kept) for name, kept in carry.items()}
-        out = outputs[self.actor][0] if self.actor in outputs else nets[self.actor](obs)[0]
-        action, extras = _sampled(self.distribution, ops, out, legal, noise, explore)
-        return action, {name: result[-1] for name, result in outputs.items()}, extras
+        results = {name: nets[name](inputs.obs, kept) for name, kept in inputs.carry.items() if name in nets}
+        out = (results[self.actor] if self.actor in results else nets[self.actor](inputs.obs))[0]
+        action, extras = _sampled(self.distribution, ops, out, inputs)
+        return Acted(action, {name: result[-1] for name, result in results.items()}, extras)
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""
@@ -285,11 +270,9 @@ def _normalized(ops: Any, advantage: Any, weight: Any) -> Any:
     return centered / ops.where(equal, ops.ones_like(deviation), deviation + 1e-8)[:, None]
 
 
-def _sampled(
-    distribution: Any, ops: Any, out: Any, legal: Any, noise: Mapping[str, Any], explore: Any
-) -> tuple[Any, dict[str, Any]]:
+def _sampled(distribution: Any, ops: Any, out: Any, inputs: ActInputs) -> tuple[Any, dict[str, Any]]:
     """Return actions by the outputs of the actor, and the extras of an act."""
-    action, raw, log_prob = distribution.sample(ops, out, legal, noise["sample"], explore)
+    action, raw, log_prob = distribution.sample(ops, out, inputs.legal, inputs.noise["sample"], inputs.explore)
     return action, {"log_prob": log_prob, **({"raw": raw} if isinstance(distribution, Continuous) else {})}
 
 

@@ -13,6 +13,7 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.imitation import Expert
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.distributions import Continuous, distribution_of, policy_numbers_of
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import (
@@ -79,13 +80,11 @@ class BCAlgorithm(Algorithm):
         """Draw the sampling noise of the distribution."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the mode elsewhere."""
-        (out,) = nets["actor"](obs)
-        action, _, _ = self.distribution.sample(ops, out, legal, noise["sample"], explore)
-        return action, {}
+        (out,) = nets["actor"](inputs.obs)
+        action, _, _ = self.distribution.sample(ops, out, inputs.legal, inputs.noise["sample"], inputs.explore)
+        return Acted(action)
 
     def to_units(self, action: Array) -> Array:
         """Scale and clip continuous actions; return other actions unchanged."""

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from marltrain.core.errors import SpecError
 from marltrain.core.layout import Array, Space
 from marltrain.core.settings import setting
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.distributions import Continuous, RelaxedCategorical, policy_numbers_of
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
@@ -73,11 +74,9 @@ class BoxPolicy:
         """Draw the random numbers of one act."""
         return self._exploration.noise(rngs, rows)
 
-    def act(
-        self, ops: Any, out: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, Any]:
-        """Return (actions in [-1, 1], with noise where `explore`; the next carry)."""
-        return self._exploration.perturb(ops, ops.tanh(out), carry, noise, explore, hyper)
+    def act(self, ops: Any, out: Any, inputs: ActInputs) -> Acted:
+        """Return actions in [-1, 1] for the outputs of the actor, with noise where `explore`, and its next carry."""
+        return self._exploration.perturb(ops, ops.tanh(out), inputs)
 
     def to_units(self, action: Array) -> Array:
         """Scale actions to the environment's units."""
@@ -127,15 +126,13 @@ class ChoicePolicy:
         drawn = uniform_of(rngs, rows, self._widths)
         return {**drawn, "gumbel": gumbel_of(drawn["gumbel"])}
 
-    def act(
-        self, ops: Any, out: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, Any]:
-        """Return (the most probable legal actions, samples where `explore`; no carry)."""
-        logits = out
+    def act(self, ops: Any, out: Any, inputs: ActInputs) -> Acted:
+        """Return the most probable legal actions for the outputs of the actor, samples where `explore`."""
+        logits, noise = out, inputs.noise
         if "coin" in noise:  # samples of equal logits are uniform
-            random = explore[..., None] & (noise["coin"] < hyper["random_share"][..., None])
+            random = inputs.explore[..., None] & (noise["coin"] < inputs.hyper["random_share"][..., None])
             logits = ops.where(random, ops.zeros_like(out), out)
-        return self._choices.choose(ops, logits + ops.only(noise["gumbel"], explore), legal), {}
+        return Acted(self._choices.choose(ops, logits + ops.only(noise["gumbel"], inputs.explore), inputs.legal))
 
     def to_units(self, action: Array) -> Array:
         """Return the actions."""

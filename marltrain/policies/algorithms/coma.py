@@ -17,7 +17,7 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import rollout_metrics
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
 from marltrain.policies.backends.base import OPTIMIZERS
-from marltrain.policies.batches.batch import Batch, Rollout
+from marltrain.policies.batches.batch import Acted, ActInputs, Batch, Rollout
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.distributions import Categorical
 from marltrain.policies.distributions.categorical import masked
@@ -153,18 +153,14 @@ class COMAAlgorithm(Algorithm):
         """Draw the sampling noise of the policy."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the most likely ones elsewhere."""
-        logits = ops.log(self.probabilities(ops, nets, obs, legal, hyper))
-        return self.distribution.sample(ops, logits, legal, noise["sample"], explore)[0], {}
+        logits = ops.log(self.probabilities(ops, nets, inputs.obs, inputs.legal, inputs.hyper))
+        return Acted(self.distribution.sample(ops, logits, inputs.legal, inputs.noise["sample"], inputs.explore)[0])
 
-    def _policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _policy_numbers(self, ops: Any, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
         """Return the probabilities of the actions."""
-        return {"probabilities": self.probabilities(ops, nets, obs, legal, hyper)}
+        return {"probabilities": self.probabilities(ops, nets, inputs.obs, inputs.legal, inputs.hyper)}
 
     def probabilities(self, ops: Any, nets: Networks, obs: Any, legal: Any, hyper: Mapping[str, Any]) -> Any:
         """Return the policy's probabilities [K, B, A], at least `SMALL`."""

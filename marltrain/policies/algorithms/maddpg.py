@@ -19,6 +19,7 @@ from marltrain.policies.algorithms.central_actions import (
     actions_taken,
 )
 from marltrain.policies.algorithms.central_policies import VectorPolicySettings, policy_of
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, Networks, weighted_mean
 from marltrain.policies.interface.joint import JointPhase, Member, Team, by_member
@@ -121,25 +122,9 @@ class MADDPGAlgorithm(CentralActions):
         """Return the state of Ornstein-Uhlenbeck noise."""
         return self.policy.carry()
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return the actions of the policy, with exploration where `explore`."""
-        return self.policy.act(ops, nets["actor"](obs)[0], legal, {}, noise, explore, hyper)[0], {}
-
-    def act_with_carry(
-        self,
-        ops: Any,
-        nets: Networks,
-        obs: Any,
-        legal: Any,
-        carry: dict[str, Any],
-        noise: Any,
-        explore: Any,
-        hyper: Mapping[str, Any],
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Return (actions, the next state of the noise, no extras)."""
-        return *self.policy.act(ops, nets["actor"](obs)[0], legal, carry, noise, explore, hyper), {}
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+        """Return the actions of the policy, with exploration where `explore`, and the next state of the noise."""
+        return self.policy.act(ops, nets["actor"](inputs.obs)[0], inputs)
 
     def to_units(self, action: Array) -> Array:
         """Scale the numbers of a Box to the environment's units."""

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.distributions import Continuous
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
 from marltrain.policies.hyperparameters.schedules import Schedule
@@ -155,26 +156,9 @@ class DeterministicActorCritic(OffPolicyActorCritic):
         """Return the state of Ornstein-Uhlenbeck noise."""
         return self.exploration.carry()
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return the policy's actions, [K, B, A] in [-1, 1]; where `explore`, with noise without a state."""
-        return self.exploration.perturb(ops, policy(ops, nets["actor"], obs), {}, noise, explore, hyper)[0], {}
-
-    def act_with_carry(
-        self,
-        ops: Any,
-        nets: Networks,
-        obs: Any,
-        legal: Any,
-        carry: dict[str, Any],
-        noise: Any,
-        explore: Any,
-        hyper: Mapping[str, Any],
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Return (actions, the next state of the noise, no extras), with Ornstein-Uhlenbeck noise where `explore`."""
-        action = policy(ops, nets["actor"], obs)
-        return *self.exploration.perturb(ops, action, carry, noise, explore, hyper), {}
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+        """Return the policy's actions, [K, B, A] in [-1, 1], with noise where `explore`; carry the noise's state."""
+        return self.exploration.perturb(ops, policy(ops, nets["actor"], inputs.obs), inputs)
 
     def to_units(self, action: Array) -> Array:
         """Scale actions to the environment's units."""

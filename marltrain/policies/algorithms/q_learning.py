@@ -17,6 +17,7 @@ from gymnasium import spaces
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.distributions import masked
 from marltrain.policies.distributions.draws import normals
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
@@ -158,40 +159,19 @@ class QLearning(Algorithm):
         ]
         return {name: np.concatenate([noise[name] for noise in by_row], 1) for name in by_row[0]}
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the best legal action; where `explore`, the action of the exploration rule (see `ActionChoice`).
 
         The values of a noisy network are noisy where `explore`.
         """
-        given = (obs, ops.only(noise["weights"], explore)) if self.noise_width else (obs,)
-        q = self.values(ops, nets["q"](*given))
-        return self.exploration.choose(ops, q, legal, noise, explore, hyper), {}
+        noise = (ops.only(inputs.noise["weights"], inputs.explore),) if self.noise_width else ()
+        outputs, carry = inputs.evaluate(nets, "q", *noise)
+        return Acted(self.exploration.choose(ops, self.values(ops, outputs), inputs), carry)
 
-    def act_with_carry(
-        self,
-        ops: Any,
-        nets: Networks,
-        obs: Any,
-        legal: Any,
-        carry: dict[str, Any],
-        noise: Any,
-        explore: Any,
-        hyper: Mapping[str, Any],
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Return the actions of `act` by a recurrent network, its next carry, and no extras."""
-        *outputs, following = nets["q"](obs, carry["q"])
-        q = self.values(ops, outputs)
-        return self.exploration.choose(ops, q, legal, noise, explore, hyper), {"q": following}, {}
-
-    def _policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _policy_numbers(self, ops: Any, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
         """Return Q [K, B, A]."""
-        if "q" in carry:
-            return {"values": self.values(ops, nets["q"](obs, carry["q"])[:-1])}
-        return {"values": self.values(ops, nets["q"](obs, noise["weights"]) if self.noise_width else nets["q"](obs))}
+        noise = (inputs.noise["weights"],) if self.noise_width else ()
+        return {"values": self.values(ops, inputs.evaluate(nets, "q", *noise)[0])}
 
     # learning
 

@@ -21,6 +21,7 @@ from marltrain.policies.algorithms.off_policy import (
     mean_error,
     squared_errors,
 )
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.distributions import Categorical, SquashedGaussian, masked, policy_numbers_of
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration import ActionChoice, ActionNoise, DiscreteExploration, SampleNoise
@@ -132,43 +133,25 @@ class SACAlgorithm(OffPolicyActorCritic):
         """Return the carries of recurrent networks and the state of Ornstein-Uhlenbeck noise."""
         return {**super().carry(), **({} if self.discrete else self.exploration.carry())}
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return actions, sampled where `explore`; elsewhere tanh of the mean, or the most probable legal action."""
-        return self._chosen(ops, nets["actor"](obs)[0], legal, {}, noise, explore, hyper)[0], {}
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+        """Return actions, sampled where `explore`; elsewhere tanh of the mean, or the most probable legal action.
 
-    def act_with_carry(
-        self,
-        ops: Any,
-        nets: Networks,
-        obs: Any,
-        legal: Any,
-        carry: dict[str, Any],
-        noise: Any,
-        explore: Any,
-        hyper: Mapping[str, Any],
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Return the actions of `act`, with Ornstein-Uhlenbeck noise where `explore`, the next carries, and no extras.
-
-        carry: of recurrent networks and of the noise.
+        With noise of the setting `exploration` where `explore`. The carry is that of recurrent networks and of the
+        noise.
         """
-        out, *memory = nets["actor"](obs, *([carry["actor"]] if "actor" in carry else []))
-        action, noise_carry = self._chosen(ops, out, legal, carry, noise, explore, hyper)
-        following = {"actor": memory[0]} if memory else {}
-        if "critic" in carry:
-            taken = () if self.discrete else (action,)
-            following["critic"] = nets["critic"](obs, *taken, carry["critic"])[-1]
-        return action, {**following, **noise_carry}, {}
+        (out,), carry = inputs.evaluate(nets, "actor")
+        acted = self._chosen(ops, out, inputs)
+        if "critic" in inputs.carry:
+            taken = () if self.discrete else (acted.action,)
+            carry |= inputs.evaluate(nets, "critic", *taken)[1]
+        return Acted(acted.action, {**carry, **(acted.carry or {})})
 
-    def _chosen(
-        self, ops: Any, out: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return (the actions for the actor's outputs, see `act`; the next carry of the noise)."""
+    def _chosen(self, ops: Any, out: Any, inputs: ActInputs) -> Acted:
+        """Return the actions for the actor's outputs, see `act`, and the next carry of the noise."""
         if self.discrete:
-            return self._choice.choose(ops, out, legal, noise, explore, hyper), {}
-        action = self.distribution.action(ops, out, noise["sample"], explore)
-        return self.exploration.perturb(ops, action, carry, noise, explore, hyper)
+            return Acted(self._choice.choose(ops, out, inputs))
+        action = self.distribution.action(ops, out, inputs.noise["sample"], inputs.explore)
+        return self.exploration.perturb(ops, action, inputs)
 
     def to_units(self, action: Array) -> Array:
         """Scale continuous actions to the environment's units."""

@@ -30,6 +30,7 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.off_policy import mean_error
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.distributions import Categorical, masked, policy_numbers_of
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
 from marltrain.policies.hyperparameters.schedules import Schedule
@@ -172,21 +173,17 @@ class TRLAlgorithm(Algorithm):
         """Draw the random numbers of the exploration rule."""
         return self.exploration.noise(rngs, rows)
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the best legal action by the actor or the critics; where `explore`, that of the exploration rule."""
-        return self.exploration.choose(ops, self._scores(ops, nets, obs), legal, noise, explore, hyper), {}
+        return Acted(self.exploration.choose(ops, self._scores(ops, nets, inputs.obs), inputs))
 
     def _scores(self, ops: Any, nets: Networks, obs: Any) -> Any:
         """Return the logits of the actor, or of the critics if there is no actor, [K, B, A]."""
         return nets["actor"](obs)[0] if self.has_actor else self._mean_logits(ops, nets, obs)
 
-    def _policy_numbers(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _policy_numbers(self, ops: Any, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
         """Return the logits of the critics."""
-        return {"values": self._scores(ops, nets, obs)}
+        return {"values": self._scores(ops, nets, inputs.obs)}
 
     # learning
 

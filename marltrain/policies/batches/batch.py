@@ -5,7 +5,7 @@ All arrays are numpy arrays; the learners convert them to tensors of their frame
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -13,6 +13,34 @@ import numpy as np
 
 from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.storage.state import State
+
+
+@dataclass
+class ActInputs:
+    """Inputs of an act of K agents, B rows each; inside `Algorithm.act` the arrays are tensors of its framework.
+
+    obs: [K, B, *O].  legal: [K, B, A] bool, or None: all actions are legal.
+    explore: [K, B] bool, the rows that explore.
+    carry: the `Acted.carry` of the previous decisions, or None at the start. Algorithms get name -> [K, B, ...], the
+        columns of `Algorithm.carry`, 0 at the start.
+    noise: random numbers by name, the result of `Algorithm.noise`.  hyper: name -> [K, 1], the agents' settings.
+    """
+
+    obs: Any
+    legal: Any
+    explore: Any
+    carry: Any = None
+    noise: Mapping[str, Any] = field(default_factory=dict)
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+
+    def evaluate(self, nets: Mapping[str, Any], network: str, *vectors: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the outputs of a network, and its next carry by its name; no carry if it is not recurrent.
+
+        vectors: its inputs beside the observations.
+        """
+        memory = (self.carry[network],) if network in self.carry else ()
+        outputs = list(nets[network](self.obs, *vectors, *memory))
+        return outputs, {network: outputs.pop()} if memory else {}
 
 
 @dataclass

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from marltrain.core.layout import Array, Obs
+from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, bools, copy, f32, f64, i64, record_at
 from marltrain.policies.backends.base import StackedNetwork
-from marltrain.policies.batches.batch import Acted
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.compiled.network import NETWORK, forward, widths_of, write_network
 from marltrain.policies.interface.algorithm import CompiledForm
 from marltrain.policies.networks.specs import Head
@@ -242,12 +242,13 @@ class CompiledActing:
                 for axis, size in zip(("agent", "act", "row"), array.strides, strict=False):
                     record[f"{kind}_{axis}"] = size // 4
 
-    def act(
-        self, obs: Obs, legal: Array | None, noise: Mapping[str, Array], explore: Array, hyper: Mapping[str, Array]
-    ) -> Acted:
-        """Choose actions for observations [K, B, ...]; equivalent to `Algorithm.act` and `Algorithm.to_units`."""
-        seen = np.ascontiguousarray(obs, np.float32)
-        mask = None if legal is None else np.ascontiguousarray(legal)
+    def act(self, inputs: ActInputs, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> Acted:
+        """Choose actions [K, B, ...]; equivalent to `Algorithm.act` and `Algorithm.to_units`.
+
+        noise, hyper: see `ActInputs`, in place of those of the inputs.
+        """
+        seen, explore = np.ascontiguousarray(inputs.obs, np.float32), inputs.explore
+        mask = None if inputs.legal is None else np.ascontiguousarray(inputs.legal)
         exploring = np.ascontiguousarray(explore)
         action = np.empty((*explore.shape, *self._shape), np.float32 if self._shape else np.int64)
         extras = {name: np.empty((*explore.shape, *shape), np.float32) for name, shape in self.extras.items()}

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from marltrain.core.errors import ConfigError, SpecError, did_you_mean, shown
 from marltrain.core.layout import Space
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.distributions.beta import Beta
 from marltrain.policies.distributions.categorical import Categorical, MultiCategorical
 from marltrain.policies.distributions.gaussian import LOG_STD_BOUNDS, Gaussian, SquashedGaussian, StateGaussian
@@ -62,10 +63,8 @@ def policy_numbers_of(distribution: Any, network: str) -> Callable[..., dict[str
     return partial(_numbers, distribution, network)
 
 
-def _numbers(
-    distribution: Any, network: str, ops: Ops, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, hyper: Any
-) -> dict[str, Any]:
+def _numbers(distribution: Any, network: str, ops: Ops, nets: Any, inputs: ActInputs) -> dict[str, Any]:
     if isinstance(distribution, Gaussian | Beta):
         return {}
-    memory = (carry[network],) if network in carry else ()
-    return {"probabilities": distribution.probabilities(ops, nets[network](obs, *memory)[0], legal)}
+    outputs, _ = inputs.evaluate(nets, network)
+    return {"probabilities": distribution.probabilities(ops, outputs[0], inputs.legal)}

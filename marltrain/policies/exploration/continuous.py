@@ -15,6 +15,7 @@ import numpy as np
 from marltrain.core.errors import ConfigError, shown
 from marltrain.core.layout import Array
 from marltrain.core.settings import setting
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup
 from marltrain.policies.hyperparameters.schedules import Schedule
@@ -112,37 +113,27 @@ class ActionNoise:
             noise["coin"] = noise["coin"][..., 0]
         return noise
 
-    def perturb(
-        self,
-        ops: Any,
-        action: Any,
-        carry: Mapping[str, Any],
-        noise: Mapping[str, Any],
-        explore: Any,
-        hyper: Mapping[str, Any],
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return (actions with noise where `explore` [K, B], next carry).
+    def perturb(self, ops: Any, action: Any, inputs: ActInputs) -> Acted:
+        """Return the actions, with noise where `explore`, and the next carry.
 
-        action: [K, B, A] in [-1, 1].  carry: the columns of `carry`.  hyper: "noise_std" and "random_share", each
-        [K, 1].
+        action: [K, B, A] in [-1, 1].  inputs: of the act, with "noise_std" and "random_share" in `hyper`.
         """
         if not self.widths:
-            return action, {}
-        moved, following = self._moved(ops, action, carry, noise, hyper)
+            return Acted(action)
+        noisy, carry = self._noisy(ops, action, inputs)
         if self.warms_up:
-            random = 2.0 * noise["uniform"] - 1.0
-            moved = ops.where((noise["coin"] < hyper["random_share"])[..., None], random, moved)
-        return ops.where(explore[..., None], moved, action), following
+            random = 2.0 * inputs.noise["uniform"] - 1.0
+            tossed = inputs.noise["coin"] < inputs.hyper["random_share"]
+            noisy = ops.where(tossed[..., None], random, noisy)
+        return Acted(ops.where(inputs.explore[..., None], noisy, action), carry)
 
-    def _moved(
-        self, ops: Any, action: Any, carry: Mapping[str, Any], noise: Mapping[str, Any], hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def _noisy(self, ops: Any, action: Any, inputs: ActInputs) -> tuple[Any, dict[str, Any]]:
         """Return (actions with noise in [-1, 1], next carry)."""
         if self.rule == GREEDY:
             return action, {}
-        added = hyper["noise_std"][..., None] * noise["normal"]
+        added = inputs.hyper["noise_std"][..., None] * inputs.noise["normal"]
         if self.rule == GAUSSIAN:
             return ops.clip(action + added, -1.0, 1.0), {}
-        x = carry["noise"]
+        x = inputs.carry["noise"]
         x = x - (self.theta * self.dt) * x + math.sqrt(self.dt) * added
         return ops.clip(action + x, -1.0, 1.0), {"noise": x}

@@ -13,6 +13,7 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.core.settings import setting
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.distributions.categorical import masked
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup
@@ -116,25 +117,23 @@ class ActionChoice:
             drawn[name] = gumbel_of(drawn[name])
         return {name: values[..., 0] if name == "coin" else values for name, values in drawn.items()}
 
-    def choose(
-        self, ops: Any, values: Any, legal: Any, noise: Mapping[str, Any], explore: Any, hyper: Mapping[str, Any]
-    ) -> Any:
+    def choose(self, ops: Any, values: Any, inputs: ActInputs) -> Any:
         """Return the actions [K, B] for values [K, B, A]; see the class.
 
-        legal: [K, B, A] bool or None.  explore: [K, B] bool.  hyper: "epsilon", "temperature", "gumbel_scale" and
-        "random_share", each [K, 1]; "action_counts" [K, A] for boltzmann_gumbel.
+        inputs: of the act, with "epsilon", "temperature", "gumbel_scale" and "random_share" in `hyper`, each [K, 1],
+        and "action_counts" [K, A] for boltzmann_gumbel.
         """
+        legal, noise = inputs.legal, inputs.noise
         best = ops.argmax(masked(ops, values, legal), -1)
-        explored = self._explored(ops, values, legal, noise, hyper, best)
+        explored = self._explored(ops, values, inputs, best)
         if self.warms_up:
             random = ops.argmax(masked(ops, noise["choice"], legal), -1)
-            explored = ops.where(noise["coin"] < hyper["random_share"], random, explored)
-        return ops.where(explore, explored, best)
+            explored = ops.where(noise["coin"] < inputs.hyper["random_share"], random, explored)
+        return ops.where(inputs.explore, explored, best)
 
-    def _explored(
-        self, ops: Any, values: Any, legal: Any, noise: Mapping[str, Any], hyper: Mapping[str, Any], best: Any
-    ) -> Any:
+    def _explored(self, ops: Any, values: Any, inputs: ActInputs, best: Any) -> Any:
         """Return the actions of exploring seats without warm-up, [K, B]."""
+        legal, noise, hyper = inputs.legal, inputs.noise, inputs.hyper
 
         def sample(scores: Any) -> Any:
             return ops.argmax(masked(ops, scores + noise["gumbel"], legal), -1)

@@ -15,7 +15,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.backends.base import OPTIMIZERS
-from marltrain.policies.batches.batch import Batch
+from marltrain.policies.batches.batch import Acted, ActInputs, Batch
 from marltrain.policies.batches.row_draws import Draw
 from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch
 from marltrain.policies.distributions.continuous import Continuous
@@ -174,8 +174,8 @@ class Algorithm:
     memory on demand), `corrects_lag` (on-policy, but learns from rollouts that were acted with earlier weights, see
     `Rollout.lag`), `optimizer_epsilon`, `update_freq` and `batch_size` (defaults where neither the agent nor the
     trainer is given a value; None: the trainer's), `reads_triplets` (losses read the columns of `TripletTransitions`),
-    and two flags for faster acting. `acts_in_numpy`: the class's own `act` (or `act_with_carry`) uses only `ops`, so
-    that it can run in numpy without the framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is
+    and two flags for faster acting. `acts_in_numpy`: the class's own `act` uses only `ops`, so that it can run in
+    numpy without the framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is
     the noise of a rows followed by that of b rows, so that it can be drawn for many acts at once.
     """
 
@@ -202,18 +202,17 @@ class Algorithm:
     row_errors: Callable[[Any, Networks, WholeBatch, Mapping[str, Any]], Array] | None = None
     """Sizes of the errors of a rollout's rows after an update: (ops, networks, prepared batch, hyper) -> [K, B]. The
     memory of an on-policy algorithm (`Needs.replay`) makes priorities from them."""
-    policy_numbers: Callable[[Any, Networks, Any, Any, Any, Any, Mapping[str, Any]], dict[str, Any]] | None = None
-    """Function of the numbers by which acts without exploration choose: (ops, networks, observations, legal actions,
-    carry, noise, hyper) -> "probabilities" [K, B, A] of a stochastic policy (those of several choices side by side), or
-    "values" [K, B, A] of actions. Exported policies return them; None: they return actions only. Its arguments are
-    those of `act_with_carry`; the carry is empty without recurrent networks, and the noise is zero."""
+    policy_numbers: Callable[[Any, Networks, ActInputs], dict[str, Any]] | None = None
+    """Function of the numbers by which acts without exploration choose, with the arguments of `act`, where the noise is
+    zero: "probabilities" [K, B, A] of a stochastic policy (those of several choices side by side), or "values"
+    [K, B, A] of actions. Exported policies return them; None: they return actions only."""
     sampling: Sampling | None = None
     """How the noise of acts that sample the policy follows from uniform numbers, for exported policies; None for a
     deterministic policy."""
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
     recurrent: tuple[str, ...] = ()
-    """Names of the networks that may be recurrent. `act_with_carry`, `prepare` and losses then give them carries, see
+    """Names of the networks that may be recurrent. `act`, `prepare` and losses then give them carries, see
     `memory_of`, and `needs` is the result of `needs_of`."""
     default_network: ClassVar[Callable[[Layout], NetworkSpec]] = staticmethod(default_network)
     """Makes the network for `network=None`."""
@@ -295,10 +294,8 @@ class Algorithm:
         """Draw the random numbers of one act for all rows: arrays [K, rows, ...]."""
         raise missing(self, "noise")
 
-    def act(
-        self, ops: Any, nets: Networks, obs: Any, legal: Any, noise: Any, explore: Any, hyper: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return (action, extras), each [K, B, ...].  explore: [K, B] bool."""
+    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+        """Return the actions [K, B, ...], the next carry of an algorithm with a `carry`, and the extras."""
         raise missing(self, "act")
 
     def carry(self) -> Mapping[str, Column]:
@@ -308,24 +305,6 @@ class Algorithm:
         ends, and saves it in checkpoints. `agent.act` outside a run starts from zero.
         """
         return carries_of(self.networks())
-
-    def act_with_carry(
-        self,
-        ops: Any,
-        nets: Networks,
-        obs: Any,
-        legal: Any,
-        carry: dict[str, Any],
-        noise: Any,
-        explore: Any,
-        hyper: Mapping[str, Any],
-    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """Return (action, next carry, extras); an algorithm with a carry overrides this method in place of `act`.
-
-        carry: name -> [K, B, ...], the columns of `carry`.
-        """
-        action, extras = self.act(ops, nets, obs, legal, noise, explore, hyper)
-        return action, carry, extras
 
     def to_units(self, action: Array) -> Array:
         """Convert the network's actions to the environment's units (identity unless overridden)."""

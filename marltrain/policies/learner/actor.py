@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.core.layout import Array, Obs, map_tree
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network
-from marltrain.policies.batches.batch import Acted
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.normalization import RunningStatistics, normalized_observations
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
@@ -119,7 +120,6 @@ class Actor:
         self.noise = Noise(algorithm.noise, ahead=ahead)
         self.carried, self.recurrent = dict(algorithm.carry()), carries_of(algorithm.networks())
         self.counts = np.zeros((len(hyper.schedules), algorithm.counted_actions), np.int64)
-        self._method = "act_with_carry" if self.carried else "act"
         self._in_numpy: Mapping[str, Forward] | None = None
         self._compiled: dict[int | None, CompiledActing | None] = {}
 
@@ -127,7 +127,7 @@ class Actor:
         """Set the networks and the running statistics used for acting."""
         self._observed = statistics.get(OBSERVATION)
         views = {name: view for name, net in nets.items() if (view := net.in_numpy()) is not None}
-        in_numpy = len(views) == len(nets) and declares(self.algorithm, self._method, "acts_in_numpy")
+        in_numpy = len(views) == len(nets) and declares(self.algorithm, "act", "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
         self._compiled = {}
 
@@ -153,101 +153,75 @@ class Actor:
         acting.refresh(noise, self.hyper.columns)
         return first, left
 
-    def act(self, obs: Obs, legal: Array | None, carry: Any, explore: Array, rngs: Rngs) -> Acted:
-        """Choose actions for observations [K, B, ...]; noise is drawn for every row.
+    def act(self, inputs: ActInputs, turn: Array, rngs: Rngs) -> Acted:
+        """Choose actions for all agents; count those of rows that acted, `turn` [K, B], and explored, if asked for.
 
-        carry: the `carry` of the previous decision, or None at the start.
+        Noise is drawn for every row, independent of `turn` and `inputs.explore`.
         """
-        return self._decided(None, obs, legal, carry, self.noise.next(rngs, explore.shape[1]), explore, rngs[0])
+        explore = inputs.explore
+        acted = self._decided(None, inputs, self.noise.next(rngs, explore.shape[1]), rngs[0])
+        if self.counts.size:
+            for own, actions, rows in zip(self.counts, acted.action, turn & explore, strict=True):
+                own += np.bincount(actions[rows], minlength=len(own))
+        return acted
 
-    def act_row(
-        self, row: int, obs: Obs, legal: Array | None, carry: Any, explore: Array, rng: np.random.Generator
-    ) -> Acted:
+    def act_row(self, row: int, inputs: ActInputs, rng: np.random.Generator) -> Acted:
         """Choose actions for one agent only, [1, B, ...]."""
-        noise = self.algorithm.noise([rng], explore.shape[1])
-        return self._decided(row, obs, legal, carry, noise, explore, rng)
+        return self._decided(row, inputs, self.algorithm.noise([rng], inputs.explore.shape[1]), rng)
 
     def _decided(
-        self,
-        row: int | None,
-        obs: Obs,
-        legal: Array | None,
-        carry: Any,
-        noise: Any,
-        explore: Array,
-        rng: np.random.Generator,
+        self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator
     ) -> Acted:
         """Choose actions for one agent or for all agents: in compiled code, else in numpy, else in tensors."""
         if row not in self._compiled:
             self._compiled[row] = self.compiled(row)
         if (compiled := self._compiled[row]) is not None:
-            return compiled.act(obs, legal, noise, explore, self.hyper.columns)
+            return compiled.act(inputs, noise, self.hyper.columns)
+        given = replace(inputs, carry=self._started(inputs), noise=noise)
         if self._observed is not None:
-            obs = normalized_observations(self._observed if row is None else self._observed.row(row), obs)
-        rows = slice(None) if row is None else slice(row, row + 1)
+            observed = self._observed if row is None else self._observed.row(row)
+            given.obs = normalized_observations(observed, inputs.obs)
         if self._in_numpy is not None:
-            columns = self.hyper.columns
-            hyper = columns if row is None else {name: column[rows] for name, column in columns.items()}
-            if self.counts.size:
-                hyper = {**hyper, ACTION_COUNTS: self.counts[rows].astype(np.float32)}
-            action, carry, extras = self._call(
-                numpy_ops,
-                _of_row(self._in_numpy, row),
-                obs,
-                legal,
-                self._started(carry, explore),
-                noise,
-                explore,
-                hyper,
-            )
-            return Acted(self.algorithm.to_units(action), carry, extras)
-        with nullcontext() if self._seeded is None else self._seeded(rng):
-            return self._in_tensors(row, rows, obs, legal, self._started(carry, explore), noise, explore)
+            given.hyper = self._numbers(row, self.hyper.columns, np.asarray)
+            acted = self._call(numpy_ops, _of_row(self._in_numpy, row), given)
+        else:
+            with nullcontext() if self._seeded is None else self._seeded(rng):
+                acted = self._in_tensors(row, given)
+        acted.action = self.algorithm.to_units(acted.action)
+        return acted
 
-    def count(self, action: Array, turn: Array, explore: Array) -> None:
-        """Count the actions [K, B] of rows that acted, `turn`, and explored, if the algorithm asks for counts."""
+    def _started(self, inputs: ActInputs) -> dict[str, Array]:
+        """Return the carry of the previous decision, zeros at the start; empty for an algorithm without a carry."""
+        if not self.carried or inputs.carry is not None:
+            return dict(inputs.carry or {})
+        rows = inputs.explore.shape
+        return {name: np.zeros((*rows, *column.shape), column.dtype) for name, column in self.carried.items()}
+
+    def _numbers(self, row: int | None, numbers: Mapping[str, Any], convert: Callable[[Array], Any]) -> dict[str, Any]:
+        """Return the settings of one agent or of all agents, name -> [K, 1], with the counts of their actions."""
+        rows = slice(None) if row is None else slice(row, row + 1)
+        result = dict(numbers) if row is None else {name: column[rows] for name, column in numbers.items()}
         if self.counts.size:
-            for own, actions, rows in zip(self.counts, action, turn & explore, strict=True):
-                own += np.bincount(actions[rows], minlength=len(own))
+            result[ACTION_COUNTS] = convert(self.counts[rows].astype(np.float32))
+        return result
 
-    def _started(self, carry: Any, explore: Array) -> dict[str, Array] | None:
-        """Return the carry of the previous decision, zeros at the start; None for an algorithm without a carry."""
-        if not self.carried:
-            return None
-        if carry is not None:
-            return dict(carry)
-        return {name: np.zeros((*explore.shape, *column.shape), column.dtype) for name, column in self.carried.items()}
+    def _call(self, ops: Any, nets: Any, given: ActInputs) -> Acted:
+        """Return the decisions of the algorithm; the extras hold the carries with which recurrent networks decided."""
+        acted = self.algorithm.act(ops, nets, given)
+        read = {column_of(name, column): given.carry[name] for name, column in self.recurrent.items()}
+        return Acted(acted.action, acted.carry if self.carried else None, {**acted.extras, **read})
 
-    def _call(
-        self, ops: Any, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, explore: Any, hyper: Any
-    ) -> tuple[Any, Any, Any]:
-        """Return (action, next carry or None, extras) of the algorithm's method for acting.
-
-        The extras hold the carries with which recurrent networks decided.
-        """
-        if carry is not None:
-            action, following, extras = self.algorithm.act_with_carry(
-                ops, nets, obs, legal, carry, noise, explore, hyper
-            )
-            read = {column_of(name, column): carry[name] for name, column in self.recurrent.items()}
-            return action, following, extras | read
-        action, extras = self.algorithm.act(ops, nets, obs, legal, noise, explore, hyper)
-        return action, None, extras
-
-    def _in_tensors(
-        self, row: int | None, rows: slice, obs: Obs, legal: Array | None, carry: Any, noise: Any, explore: Array
-    ) -> Acted:
-        backend, algorithm = self.backend, self.algorithm
-        tensor, hyper = backend.tensor, {name: value[rows] for name, value in self.hyper.tensors().items()}
-        if self.counts.size:
-            hyper[ACTION_COUNTS] = tensor(self.counts[rows].astype(np.float32))
+    def _in_tensors(self, row: int | None, given: ActInputs) -> Acted:
+        """Return the decisions of the algorithm in the framework, as arrays."""
+        backend, tensor, numpy = self.backend, self.backend.tensor, self.backend.numpy
+        tensors = ActInputs(
+            tensor(given.obs), tensor(given.legal), tensor(given.explore), tensor(given.carry), tensor(given.noise),
+            self._numbers(row, self.hyper.tensors(), tensor),
+        )  # fmt: skip
         with backend.no_gradient():
-            action, carry, extras = self._call(
-                backend.ops, _of_row(self.nets, row), tensor(obs), tensor(legal), tensor(carry), tensor(noise),
-                tensor(explore), hyper,
-            )  # fmt: skip
-        kept = {name: backend.numpy(value) for name, value in extras.items()}
-        return Acted(algorithm.to_units(backend.numpy(action)), map_tree(backend.numpy, carry), kept)
+            acted = self._call(backend.ops, _of_row(self.nets, row), tensors)
+        extras = {name: numpy(value) for name, value in acted.extras.items()}
+        return Acted(numpy(acted.action), map_tree(numpy, acted.carry), extras)
 
 
 def declares(algorithm: Algorithm, method: str, flag: str) -> bool:

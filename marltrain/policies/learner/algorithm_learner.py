@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.core.errors import ConfigError, SaveError
-from marltrain.core.layout import Array, Obs
+from marltrain.core.layout import Array
 from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.batches.batch import Acted, AgentState, Batch, Rollout, SequenceTransitions, Transitions
+from marltrain.policies.batches.batch import (
+    Acted,
+    ActInputs,
+    AgentState,
+    Batch,
+    Rollout,
+    SequenceTransitions,
+    Transitions,
+)
 from marltrain.policies.batches.normalization import NORMALIZED, normalized_batch, observe
 from marltrain.policies.batches.player_one_hot import players_of
 from marltrain.policies.batches.tensor_batch import WholeBatch
@@ -151,11 +159,9 @@ class AlgorithmLearner(Learner):
             self.actor.noise.settle()
         return self._streams[purpose]
 
-    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
-        """Choose actions for all rows; noise is drawn for every row, independent of `turn` and `explore`."""
-        acted = self.actor.act(obs, legal, carry, explore, rngs)
-        self.actor.count(acted.action, turn, explore)
-        return acted
+    def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
+        """Choose actions for all rows; noise is drawn for every row, independent of `turn` and `inputs.explore`."""
+        return self.actor.act(inputs, turn, rngs)
 
     # learning
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.core.errors import ConfigError
-from marltrain.core.layout import Array, Obs
-from marltrain.policies.batches.batch import Acted
+from marltrain.core.layout import Array
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.memory.needs import Needs
@@ -95,10 +95,10 @@ class Learner:
     gradient_steps: Array
     skipped: Mapping[str, Array] = MappingProxyType({})
 
-    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
-        """Choose actions for observations [K, B, ...]; actions of rows without `turn` [K, B] are arbitrary.
+    def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
+        """Choose actions [K, B, ...]; those of rows without `turn` [K, B] are arbitrary.
 
-        explore: [K, B] bool.  carry: the recurrent state or None.  rngs: K generators, see `rngs`.
+        inputs: without noise and settings, which the learner adds.  rngs: K generators, see `rngs`.
         """
         raise TypeError(f"{type(self).__name__} must define act")
 

@@ -21,6 +21,7 @@ from marltrain.core.layout import VECTOR, Array, Part, distinct
 from marltrain.core.legal import Legal
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.backends.base import Network
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.batches.normalization import CLIP, RunningStatistics
 from marltrain.policies.distributions import Continuous, Sampling
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
@@ -142,33 +143,26 @@ class PolicyFunction:
         """
         once = {name: _Once(net) for name, net in nets.items()}
         obs, zero = self._observed(ops, given)
-        legal = given.get(LEGAL)
         hyper = {name: ops.tensor_like(zero, [[value]]) for name, value in self._hyper.items()}
         if self._counts.size:
             hyper[ACTION_COUNTS] = ops.tensor_like(zero, [self._counts.tolist()])
-        carry = {name: given[self._carry_name(name)] for name in self._carries}
-        noise = self._noises(ops, zero, given.get(UNIFORM))
-        action, following = self._acted(ops, once, obs, legal, carry, noise, zero, hyper)
-        known = self.algorithm.policy_numbers
-        numbers = {} if known is None else known(ops, once, obs, legal, carry, noise, hyper)
-        carries = {f"next_{self._carry_name(name)}": following[name] for name in self._carries}
-        return {ACTION: self._in_units(ops, action), **numbers, **carries}
-
-    def _acted(
-        self, ops: Any, nets: Any, obs: Any, legal: Any, carry: Any, noise: Any, zero: Any, hyper: Any
-    ) -> tuple[Any, Mapping[str, Any]]:
-        """Return the actions of the algorithm, and the next carries."""
         explore = zero[..., 0] > (0.0 if self._sampling is None else -1.0)  # nowhere, or everywhere
-        carried = self.algorithm.carry()
-        if not carried:
-            return self.algorithm.act(ops, nets, obs, legal, noise, explore, hyper)[0], {}
+        noise = self._noises(ops, zero, given.get(UNIFORM))
+        inputs = ActInputs(obs, given.get(LEGAL), explore, self._carry(ops, zero, given), noise, hyper)
+        acted = self.algorithm.act(ops, once, inputs)
+        known = self.algorithm.policy_numbers
+        numbers = {} if known is None else known(ops, once, inputs)
+        carries = {f"next_{self._carry_name(name)}": acted.carry[name] for name in self._carries}
+        return {ACTION: self._in_units(ops, acted.action), **numbers, **carries}
+
+    def _carry(self, ops: Any, zero: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the carry of an act: that of recurrent networks, an input, and zeros for other values."""
         others = {
-            name: self._zeros(ops, zero, c) for name, c in carried.items() if name not in self.algorithm.networks()
+            name: self._zeros(ops, zero, column)
+            for name, column in self.algorithm.carry().items()
+            if name not in self.algorithm.networks()
         }
-        action, following, _ = self.algorithm.act_with_carry(
-            ops, nets, obs, legal, {**carry, **others}, noise, explore, hyper
-        )
-        return action, following
+        return {**{name: given[self._carry_name(name)] for name in self._carries}, **others}
 
     def _observed(self, ops: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the observations as the algorithm gets them, and zeros [1, B, 1]."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.core.layout import Array, Obs
+from marltrain.core.layout import Array
 from marltrain.core.seeds import restored, state_of
 from marltrain.envs.workers.ray_worker import EnvActor
 from marltrain.envs.workers.worker import Order, WorkerFailure, answer
 from marltrain.policies.backends import make_backend
-from marltrain.policies.batches.batch import Acted
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.learner.actor import Actor, Noise
 from marltrain.policies.learner.row_errors import RowErrors
@@ -80,11 +80,9 @@ class ActingLearner:
         """Return the generators."""
         return self._generators
 
-    def act(self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rngs: Any) -> Acted:
+    def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
         """See `AlgorithmLearner`."""
-        acted = self.actor.act(obs, legal, carry, explore, rngs)
-        self.actor.count(acted.action, turn, explore)
-        return acted
+        return self.actor.act(inputs, turn, rngs)
 
 
 class RunnerActor(EnvActor):

@@ -11,7 +11,7 @@ from marltrain.core.errors import AgentError, SaveError, WorkerError
 from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs import VectorEnv
-from marltrain.policies.batches.batch import Acted
+from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.player_one_hot import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.storage.state import State
@@ -62,10 +62,9 @@ class Actors:
             view, group = self.views[i], seated.group
             legal, turn = step.legal[group], view.take(step.turn[group])
             self._forget_ended(i, step)
-            acted = seated.learner.act(
-                self._observed(i, step), None if legal is None else view.take(legal), self.carries[i],
-                turn=turn, explore=self.exploring[i], rngs=self.rngs[i],
-            )  # fmt: skip
+            mask = None if legal is None else view.take(legal)
+            inputs = ActInputs(self._observed(i, step), mask, self.exploring[i], self.carries[i])
+            acted = seated.learner.act(inputs, turn=turn, rngs=self.rngs[i])
             self.carries[i] = None if acted.carry is None else moved(acted.carry, self.carries[i], turn)
             view.put(self.actions[group], acted.action)
             decided.append(acted)

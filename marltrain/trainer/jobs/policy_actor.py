@@ -15,6 +15,7 @@ from marltrain.core.layout import Array, Obs, arrays_of, map_tree
 from marltrain.core.legal import Legal
 from marltrain.core.seeds import generator
 from marltrain.core.spec import PlayerSpec
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.batches.player_one_hot import observed_by
 from marltrain.processes.ray_actors import Served
 from marltrain.trainer.cluster.messages import Acting, ActingTask
@@ -133,10 +134,9 @@ class PolicyActor(Served):
             for name, column in carried.items()
         } or None  # fmt: skip
         explore = np.concatenate([call.explore for call in calls])
-        acted = seat.learner.actor.act_row(
-            seat.row, map_tree(lambda array: array[None], obs), None if legal is None else legal[None], carry,
-            explore[None], seat.rng,
-        )  # fmt: skip
+        mask = None if legal is None else legal[None]
+        inputs = ActInputs(map_tree(lambda array: array[None], obs), mask, explore[None], carry)
+        acted = seat.learner.actor.act_row(seat.row, inputs, seat.rng)
         actions, low = in_units(space, acted.action[0]), 0
         for call in calls:
             high = low + call.rows

@@ -137,7 +137,7 @@ def test_acting_stores_the_probabilities_of_all_actions():
     obs = np.random.default_rng(0).uniform(-1, 1, (1, 4, 5)).astype(np.float32)
     legal = np.array([[[True, False, True]] * 4])
     everyone = np.ones((1, 4), bool)
-    acted = agent.learner_.act(obs, legal, None, turn=everyone, explore=everyone, rngs=agent.learner_.rngs("act"))
+    acted = agent.learner_.act(mt.ActInputs(obs, legal, everyone), turn=everyone, rngs=agent.learner_.rngs("act"))
     probs = acted.extras["probs"]
     assert probs.shape == (1, 4, 3) and not probs[..., 1].any()
     np.testing.assert_allclose(probs.sum(-1), 1.0, rtol=1e-5)

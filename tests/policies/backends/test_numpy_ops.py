@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.batches.batch import ActInputs
 from tests.policies.some_batches import some_transitions
 
 BOX = spaces.Box(-1, 1, (6,), np.float32)
@@ -23,7 +24,7 @@ def test_acting_in_numpy_decides_what_acting_in_tensors_decides(action_space, ex
     coins = np.full((1, 40), explore)
 
     def decide() -> mt.Acted:
-        return learner.act(obs, None, None, turn=coins, explore=coins, rngs=learner.rngs("test"))
+        return learner.act(ActInputs(obs, None, coins), turn=coins, rngs=learner.rngs("test"))
 
     learner.actor._compiled = {None: None}  # not in compiled code
     assert learner.actor._in_numpy is not None

@@ -12,6 +12,7 @@ import marltrain as mt
 from marltrain.core.layout import Layout
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.compiled.acting import CompiledActing
 from marltrain.policies.compiled.network import KNOWN_FIELDS, is_known
 from marltrain.policies.interface.algorithm import CompiledForm
@@ -77,9 +78,10 @@ def test_compiled_acts_are_those_in_numpy(kind, masked, rows, inputs, hidden, ac
         mask = legal if masked else None
         noise = plain.actor.noise.prepared(generators[1], rows)
         noise = {name: values[:, noise[1]] for name, values in noise[0].items()}
-        given = {"turn": np.ones((3, rows), bool), "explore": explore}
-        mine = native.act(obs, mask, None, rngs=generators[0], **given)
-        theirs = plain.act(obs, mask, None, rngs=generators[1], **given)
+        given, turn = ActInputs(obs, mask, explore), np.ones((3, rows), bool)
+        mine, theirs = (
+            learner.act(given, turn=turn, rngs=rngs) for learner, rngs in zip((native, plain), generators, strict=True)
+        )
         sure = clear(plain, kind, obs, mask, noise, explore)
         np.testing.assert_array_equal(mine.action[sure], theirs.action[sure])
         assert mine.action.dtype == theirs.action.dtype == np.int64
@@ -105,9 +107,9 @@ def test_compiled_acts_of_normal_distributions_are_those_in_numpy(rows, dims, ac
     rng = np.random.default_rng(rows)
     for share in (0.0, 1.0, 0.5):
         obs, explore = rng.normal(size=(3, rows, 5)).astype(np.float32), rng.random((3, rows)) < share
-        given = {"turn": np.ones((3, rows), bool), "explore": explore}
+        inputs, turn = ActInputs(obs, None, explore), np.ones((3, rows), bool)
         mine, theirs = (
-            learner.act(obs, None, None, rngs=[np.random.default_rng(k) for k in range(3)], **given)
+            learner.act(inputs, turn=turn, rngs=[np.random.default_rng(k) for k in range(3)])
             for learner in (native, plain)
         )
         for name, values in {"action": mine.action, **mine.extras}.items():
@@ -127,7 +129,7 @@ def test_with_tensorflow_and_after_its_weights_have_moved(kind):
             for network in learner.weights.nets.values():
                 network.assign(network.flat * scale)
                 network.discard_copies()
-        acts = [learner.act(obs, None, None, turn=on, explore=~on, rngs=learner.rngs("test")).action
+        acts = [learner.act(ActInputs(obs, None, ~on), turn=on, rngs=learner.rngs("test")).action
                 for learner in (native, plain)]  # fmt: skip
         np.testing.assert_array_equal(*acts)
         seen.append(acts[0].tolist())
@@ -143,11 +145,11 @@ def test_rows_are_acted_on_alike_alone_and_among_others(kind, inputs):
     obs = rng.normal(size=(3, 5, inputs)).astype(np.float32)
     legal, explore = rng.random((3, 5, 5)) < 0.7, rng.random((3, 5)) < 0.5
     noise = native.algorithm.noise(rng.spawn(3), 5)
-    act_directly = acting.act(obs, legal, noise, explore, native.hyper.columns)
+    act_directly = acting.act(ActInputs(obs, legal, explore), noise, native.hyper.columns)
     for row in range(5):
         only = slice(row, row + 1)
         own = {name: values[:, only] for name, values in noise.items()}
-        alone = acting.act(obs[:, only], legal[:, only], own, explore[:, only], native.hyper.columns)
+        alone = acting.act(ActInputs(obs[:, only], legal[:, only], explore[:, only]), own, native.hyper.columns)
         np.testing.assert_array_equal(alone.action, act_directly.action[:, only])
         for name, values in alone.extras.items():
             np.testing.assert_array_equal(values, act_directly.extras[name][:, only])
@@ -158,7 +160,7 @@ def test_weights_that_are_no_numbers_give_log_probabilities_that_are_none():
     native, plain = learners("ppo", 4, 3, (5,), "relu")
     obs, on = np.full((3, 2, 4), np.nan, np.float32), np.ones((3, 2), bool)
     for learner in (native, plain):
-        acted = learner.act(obs, None, None, turn=on, explore=on, rngs=learner.rngs("test"))
+        acted = learner.act(ActInputs(obs, None, on), turn=on, rngs=learner.rngs("test"))
         assert np.isnan(acted.extras["log_prob"]).all()
         assert ((acted.action >= 0) & (acted.action < 3)).all()
 
@@ -270,7 +272,7 @@ def test_what_an_algorithm_says_wrongly_is_told():
     obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
     for sample in (np.zeros((1, 2, 3)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 6), np.float32)[..., ::2]):
         with pytest.raises(TypeError, match=r"noise 'sample' .* must be float32 \(1, 1, 2, 3\)"):
-            acting.act(obs, None, {"sample": sample}, on, learner.hyper.columns)
+            acting.act(ActInputs(obs, None, on), {"sample": sample}, learner.hyper.columns)
 
 
 def test_acts_are_by_the_networks_that_it_acts_with():
@@ -279,7 +281,7 @@ def test_acts_are_by_the_networks_that_it_acts_with():
     obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
 
     def network() -> Any:
-        learner.act(obs, None, None, turn=on, explore=on, rngs=learner.rngs("act"))
+        learner.act(ActInputs(obs, None, on), turn=on, rngs=learner.rngs("act"))
         return learner.actor._compiled[None].network
 
     assert network() is learner.actor.compiled().network is learner.weights.nets["actor"]
@@ -294,9 +296,9 @@ def test_one_agent_acts_as_it_does_among_others(kind):
     """To the last bit, though noise and rows are its own."""
     learner, _ = learners(kind, 4, 3, (5,), "tanh")
     obs, on = np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32), np.ones((3, 5), bool)
-    everyone = learner.act(obs, None, None, turn=on, explore=on, rngs=[np.random.default_rng(k) for k in range(3)])
+    everyone = learner.act(ActInputs(obs, None, on), turn=on, rngs=[np.random.default_rng(k) for k in range(3)])
     for k in range(3):
-        alone = learner.actor.act_row(k, obs[k : k + 1], None, None, on[:1], np.random.default_rng(k))
+        alone = learner.actor.act_row(k, ActInputs(obs[k : k + 1], None, on[:1]), np.random.default_rng(k))
         np.testing.assert_array_equal(alone.action[0], everyone.action[k])
         for name, values in alone.extras.items():
             np.testing.assert_array_equal(values[0], everyone.extras[name][k])

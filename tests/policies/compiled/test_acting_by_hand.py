@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from marltrain.core.layout import Layout
 from marltrain.jit.views import address_of
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.compiled.acting import CompiledActing, best, best_sum, is_legal, logsumexp
 from marltrain.policies.distributions import Gaussian
 from marltrain.policies.interface.algorithm import CompiledForm
@@ -91,7 +92,7 @@ class TestGreedy:
         choice = np.tile(of([[[0.1, 0.2, 0.9]], [[0.1, 0.9, 0.2]]]), (1, rows, 1))
         noise = {"coin": np.full((2, rows), coin, np.float32), "choice": choice}
         on = np.broadcast_to(np.asarray(explore), (2, rows))
-        acted = acting.act(of(obs), legal, noise, on, {"epsilon": of(epsilon)[:, None]})
+        acted = acting.act(ActInputs(of(obs), legal, on), noise, {"epsilon": of(epsilon)[:, None]})
         assert acted.extras == {}
         return acted.action.tolist()
 
@@ -124,7 +125,7 @@ class TestSample:
     def act(self, obs, noise, explore, legal=None):
         acting = CompiledActing(CompiledForm("actor", "categorical"), stack([IDENTITY]))
         mask = None if legal is None else of([legal], bool)
-        acted = acting.act(of([obs]), mask, {"sample": of([noise])}, of([explore], bool), {})
+        acted = acting.act(ActInputs(of([obs]), mask, of([explore], bool)), {"sample": of([noise])}, {})
         return acted.action[0].tolist(), acted.extras["log_prob"][0]
 
     def test_the_mode_or_the_highest_sum(self):
@@ -148,7 +149,7 @@ def test_hidden_layers_by_hand():
     acting = CompiledActing(CompiledForm("q", "epsilon_greedy"), stack([weights], hidden=(2,)))
     obs = of([[[3, 1], [1, 3], [1, 1], [1, 1.25], [1, 2]]])
     noise = {"coin": np.ones((1, 5), np.float32), "choice": np.zeros((1, 5, 3), np.float32)}
-    acted = acting.act(obs, None, noise, np.ones((1, 5), bool), {"epsilon": of([[0]])})
+    acted = acting.act(ActInputs(obs, None, np.ones((1, 5), bool)), noise, {"epsilon": of([[0]])})
     assert acted.action.tolist() == [[0, 1, 2, 2, 1]]
 
 
@@ -161,7 +162,7 @@ class TestGaussian:
     def act(self, obs, noise, explore):
         form = CompiledForm("actor", "gaussian", actions=self.ACTIONS)
         acting = CompiledActing(form, stack([self.WEIGHTS], choices=2, free=2))
-        acted = acting.act(of([obs]), None, {"sample": of([noise])}, of([explore], bool), {})
+        acted = acting.act(ActInputs(of([obs]), None, of([explore], bool)), {"sample": of([noise])}, {})
         assert acted.action.dtype == np.float32
         return acted.action[0], acted.extras["raw"][0], acted.extras["log_prob"][0]
 

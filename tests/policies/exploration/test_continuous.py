@@ -8,6 +8,7 @@ import pytest
 from marltrain.core.errors import ConfigError
 from marltrain.core.settings import build
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.exploration import ActionNoise, ContinuousExploration
 from marltrain.policies.memory.needs import Column
 from tests.policies.distributions.three import in_all
@@ -29,11 +30,11 @@ def perturbed(rule, action, carry=None, explore=None, noise=None, **numbers):
     noise = rule.noise([np.random.default_rng(0)], rows) if noise is None else noise
     on = np.ones((1, rows), bool) if explore is None else explore
 
-    def flat(ops, *arguments):
-        action, following = rule.perturb(ops, *arguments)
-        return (action, following["noise"]) if following else action
+    def flat(ops, action, *inputs):
+        acted = rule.perturb(ops, action, ActInputs(None, None, *inputs))
+        return (acted.action, acted.carry["noise"]) if acted.carry else acted.action
 
-    moved, *following = in_all(flat, action, carry or {}, noise, on, hyper(**numbers))
+    moved, *following = in_all(flat, action, on, carry or {}, noise, hyper(**numbers))
     return moved, (following[0] if following else None)
 
 
@@ -74,7 +75,8 @@ def test_ornstein_uhlenbeck_is_stationary():
     xs = [carry.astype(np.float32)]
     for _ in range(30):
         on, noise = np.ones((1, rows), bool), rule.noise(rng, rows)
-        xs.append(rule.perturb(numpy_ops, action, {"noise": xs[-1]}, noise, on, hyper())[1]["noise"])
+        acted = rule.perturb(numpy_ops, action, ActInputs(None, None, on, {"noise": xs[-1]}, noise, hyper()))
+        xs.append(acted.carry["noise"])
     expected = 0.2 * np.sqrt(0.1 / (1 - 0.8**2))
     assert xs[-1].std() == pytest.approx(expected, rel=0.03)
     assert np.corrcoef(xs[-1].ravel(), xs[-2].ravel())[0, 1] == pytest.approx(0.8, abs=0.02)

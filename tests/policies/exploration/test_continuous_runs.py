@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +36,10 @@ class NoisyAlgorithm(PPOAlgorithm):
     def noise(self, rngs, rows):
         return {**super().noise(rngs, rows), **self.exploration.noise(rngs, rows)}
 
-    def act_with_carry(self, ops, nets, obs, legal, carry, noise, explore, hyper):
-        mean, extras = super().act(ops, nets, obs, legal, noise, explore & False, hyper)
-        action, carry = self.exploration.perturb(ops, mean, carry, noise, explore, hyper)
-        return action, carry, extras
+    def act(self, ops, nets, inputs):
+        mean = super().act(ops, nets, replace(inputs, explore=inputs.explore & False))
+        acted = self.exploration.perturb(ops, mean.action, inputs)
+        return mt.Acted(acted.action, acted.carry, mean.extras)
 
 
 class Noisy(mt.PPO):

@@ -13,6 +13,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.torch import ops
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration, epsilon_greedy, epsilon_noise
 from marltrain.policies.exploration.discrete import NOISE
 from tests.policies.distributions.three import in_all
@@ -82,7 +83,11 @@ def chosen(choice, legal=None, explore=True, shift=0.0, **numbers):
     mask = None if legal is None else np.tile(np.array(legal), (1, ROWS, 1))
     noise = choice.noise([np.random.default_rng(1)], ROWS)
     on = np.full((1, ROWS), explore)
-    (actions,) = in_all(choice.choose, values, mask, noise, on, hyper(**numbers))
+
+    def choose(ops, values, *inputs):
+        return choice.choose(ops, values, ActInputs(None, *inputs))
+
+    (actions,) = in_all(choose, values, mask, on, None, noise, hyper(**numbers))
     return actions[0]
 
 
@@ -198,7 +203,7 @@ def test_choices_of_exploring_seats_are_counted_and_saved(tmp_path):
     turn, explore = np.arange(7)[None] != 2, np.arange(7)[None] < 5
     counts = np.zeros(3, np.int64)
     for _ in range(3):
-        acted = learner.act(obs, None, None, turn=turn, explore=explore, rngs=learner.rngs("act"))
+        acted = learner.act(ActInputs(obs, None, explore), turn=turn, rngs=learner.rngs("act"))
         counts += np.bincount(acted.action[turn & explore], minlength=3)
     assert counts.sum() == 12  # rows 0, 1, 3 and 4, three times
     assert learner.actor.counts.tolist() == [counts.tolist()]

@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.distributions import distribution_of
 from marltrain.policies.exploration import epsilon_noise
 from marltrain.policies.learner import actor
@@ -88,16 +89,16 @@ def test_an_agent_is_saved_as_if_nothing_had_been_drawn_ahead():
     plain[0].bit_generator.state = rngs[0].bit_generator.state
     on = np.ones((1, 3), bool)
     for _ in range(5):
-        learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+        learner.act(ActInputs(np.zeros((1, 3, 5), np.float32), None, on), turn=on, rngs=rngs)
         by_act(plain, 3)
     assert rngs[0].bit_generator.state != plain[0].bit_generator.state
     saved = learner.export(0)
     assert saved.info["rngs"]["act"] == plain[0].bit_generator.state
-    learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+    learner.act(ActInputs(np.zeros((1, 3, 5), np.float32), None, on), turn=on, rngs=rngs)
     agent.act(np.zeros(5, np.float32), explore=True)
     by_act(plain, 4)
     assert learner.rngs("act")[0].bit_generator.state == plain[0].bit_generator.state
-    learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+    learner.act(ActInputs(np.zeros((1, 3, 5), np.float32), None, on), turn=on, rngs=rngs)
     learner.load(0, saved)
     assert learner.rngs("act")[0].bit_generator.state == saved.info["rngs"]["act"]
 
@@ -120,7 +121,7 @@ def test_noise_of_ones_own_is_drawn_act_by_act_unless_it_says_that_rows_follow_e
         learner, on = agent.learner(), np.ones((1, 3), bool)
         rngs = learner.rngs("act")
         for _ in range(6):
-            learner.act(np.zeros((1, 3, 5), np.float32), None, None, turn=on, explore=on, rngs=rngs)
+            learner.act(ActInputs(np.zeros((1, 3, 5), np.float32), None, on), turn=on, rngs=rngs)
         assert asked == expected
 
 

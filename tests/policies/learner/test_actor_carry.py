@@ -9,6 +9,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.envs import make_vector, resolve
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.memory.needs import Column
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.seats.seats import Seating
@@ -27,15 +28,15 @@ class Counting(PPOAlgorithm):
     def carry(self):
         return {"count": Column((2,)), "whole": Column((), "int64")}
 
-    def act_with_carry(self, ops, nets, obs, legal, carry, noise, explore, hyper):
-        action, extras = super().act(ops, nets, obs, legal, noise, explore, hyper)
-        action = ops.where(explore, carry["whole"] % 2, action)
-        return action, {"count": carry["count"] + 0.5, "whole": carry["whole"] + 1}, extras
+    def act(self, ops, nets, inputs):
+        acted, carry = super().act(ops, nets, inputs), inputs.carry
+        action = ops.where(inputs.explore, carry["whole"] % 2, acted.action)
+        return mt.Acted(action, {"count": carry["count"] + 0.5, "whole": carry["whole"] + 1}, acted.extras)
 
 
 class InTensors(Counting):
-    def act_with_carry(self, *args):
-        return super().act_with_carry(*args)
+    def act(self, *args):
+        return super().act(*args)
 
 
 class CountingAgent(mt.PPO):
@@ -49,7 +50,7 @@ def test_the_algorithm_gets_the_carry_that_it_returned(backend, algorithm):
     learner, on = kind(VECTOR, spaces.Discrete(3), seed=0, backend=backend).learner(), np.ones((1, 4), bool)
     obs, carry = np.zeros((1, 4, 5), np.float32), None
     for count in range(5):
-        acted = learner.act(obs, None, carry, turn=on, explore=on, rngs=learner.rngs("act"))
+        acted = learner.act(ActInputs(obs, None, on, carry), turn=on, rngs=learner.rngs("act"))
         carry = acted.carry
         assert acted.action.tolist() == [[count % 2] * 4]
         assert carry["count"].shape == (1, 4, 2)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SaveError
-from marltrain.policies.batches.batch import AgentState
+from marltrain.policies.batches.batch import ActInputs, AgentState
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner
 from tests.policies.some_batches import (
@@ -225,7 +225,7 @@ def test_acting_stacked_equals_acting_alone(make, masked):
         obs: Any = some_obs(rng, VECTOR, (3, 6))
         legal = some_legal(rng, rng.integers(4, size=(3, 6)), 4) if masked else None
         explore = rng.random((3, 6)) < 0.5
-        together = learner.act(obs, legal, None, turn=explore, explore=explore, rngs=learner.rngs("act"))
+        together = learner.act(ActInputs(obs, legal, explore), turn=explore, rngs=learner.rngs("act"))
         for k, agent in enumerate(agents):
             alone = agent.decide(
                 obs[k], None if legal is None else legal[k], None, turn=explore[k], explore=explore[k],
@@ -243,7 +243,7 @@ def test_noise_is_drawn_for_every_row_whatever_turn_and_explore_say():
     for on in (True, False):
         learner = stacked([mt.PPO(VECTOR, spaces.Discrete(3), seed=1)])
         flags = np.full((1, 5), on)
-        learner.act(np.zeros((1, 5, 5), np.float32), None, None, turn=flags, explore=flags, rngs=learner.rngs("act"))
+        learner.act(ActInputs(np.zeros((1, 5, 5), np.float32), None, flags), turn=flags, rngs=learner.rngs("act"))
         streams.append(learner.export(0).info["rngs"])
     assert streams[0] == streams[1]
 
@@ -349,14 +349,11 @@ def test_saving_moves_no_stream_of_a_model_of_ones_own():
         ).learner_
 
     def acts(learner, *, saving):
-        chosen = []
+        chosen, on = [], np.ones((1, 6), bool)
+        inputs = ActInputs(np.ones((1, 6, 3), np.float32), None, on)
         for _ in range(5):
-            chosen.append(
-                learner.act(
-                    np.ones((1, 6, 3), np.float32), None, None, turn=np.ones((1, 6), bool),
-                    explore=np.ones((1, 6), bool), rngs=learner.rngs("act") if saving else rngs,
-                ).action.tolist()
-            )  # fmt: skip
+            acted = learner.act(inputs, turn=on, rngs=learner.rngs("act") if saving else rngs)
+            chosen.append(acted.action.tolist())
             if saving:
                 learner.export(0)
         return chosen
