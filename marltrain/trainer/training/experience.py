@@ -179,9 +179,7 @@ def _next_legal(choices: Legal, legal: Any, ended: Array, batched: bool, like: A
         raise SpecError(f"observe: next_legal has shape {allowed.shape}, legal has {like.shape}")
     allowed[ended] = True
     if not choices.playable(allowed).all():
-        raise SpecError(
-            "observe: next_legal: no action is legal, and terminated is False; it must allow at least one"
-        )
+        raise SpecError("observe: next_legal: no action is legal, and terminated is False; it must allow at least one")
     return allowed
 
 
