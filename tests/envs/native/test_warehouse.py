@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import rware.warehouse
 from gymnasium import spaces
-from rware.warehouse import RewardType, Warehouse as Theirs
+from rware.warehouse import Direction, RewardType, Warehouse as Theirs
 
 from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
@@ -168,9 +168,10 @@ def test_starts():
     assert_same_starts(Original, NAME, {**SMALL, "max_steps": 5}, count=rounds(800, 2000))
 
 
-def moved(layout, robots, actions):
+def moved(robots, actions):
     """The places after one step; robots: row, column, heading and load of each.  actions: a letter for each."""
-    vector = NativeVectorEnv(NAME, 1, {"layout": layout, "n_agents": len(robots), "request_queue_size": 1})
+    changed = {"layout": PLAIN, "n_agents": len(robots), "request_queue_size": 1}
+    vector = NativeVectorEnv(NAME, 1, changed)
     vector.reset(0)
     place, heading, load = (
         [robot[:2] for robot in robots],
@@ -178,11 +179,23 @@ def moved(layout, robots, actions):
         [robot[3] for robot in robots],
     )
     vector.batch.set_state(0, {"place": place, "heading": heading, "load": load})
-    moves = {f"player_{p}": ".flrt".index(letter) for p, letter in enumerate(actions)}
-    vector.step(act(vector.spec, 1, **moves))
+    vector.step(act(vector.spec, 1, **{f"player_{p}": LETTERS.index(letter) for p, letter in enumerate(actions)}))
     return [tuple(where) for where in vector.batch.get_state(0)["place"].tolist()]
 
 
+def moved_there(robots, actions):
+    """The places after one step of the original."""
+    env = Original(**{**SMALL, "layout": PLAIN, "n_agents": len(robots), "request_queue_size": 1})
+    env.reset(seed=0)
+    for own, (row, column, heading, load) in zip(env.agents, robots, strict=True):
+        own.y, own.x, own.dir = row, column, Direction(heading)
+        own.carrying_shelf = env.shelfs[load - 1] if load else None
+    env._recalc_grid()
+    env.step([LETTERS.index(letter) for letter in actions])
+    return [(own.y, own.x) for own in env.agents]
+
+
+LETTERS = ".flrt"
 PLAIN = ".....\n.....\nxx.gg"
 U, D, L, R = range(4)
 
@@ -202,13 +215,27 @@ U, D, L, R = range(4)
     ],
 )  # fmt: skip
 def test_traffic_by_hand(robots, actions, after):
-    assert moved(PLAIN, robots, actions) == after
+    assert moved(robots, actions) == moved_there(robots, actions) == after
 
 
-def test_a_circle_turns():
-    robots = [(0, 0, R, 0), (0, 1, D, 0), (1, 1, L, 0), (1, 0, U, 0)]
-    assert moved(PLAIN, robots, "ffff") == [(0, 1), (1, 1), (1, 0), (0, 0)]
-    assert moved(PLAIN, robots, "fff.") == [(0, 0), (0, 1), (1, 1), (1, 0)]
+CIRCLE = [(0, 0, R, 0), (0, 1, D, 0), (1, 1, L, 0), (1, 0, U, 0)]
+LINE = [(0, 0, R, 0), (0, 3, L, 0), (0, 1, R, 0), (0, 4, L, 0)]
+
+
+@pytest.mark.parametrize(
+    ("robots", "actions", "after"),
+    [
+        (CIRCLE, "ffff", [(0, 1), (1, 1), (1, 0), (0, 0)]),
+        (CIRCLE, "fff.", [(0, 0), (0, 1), (1, 1), (1, 0)]),
+        (
+            LINE,
+            "ffff",
+            [(0, 1), (0, 3), (0, 2), (0, 4)],
+        ),  # equal queues: that of the first robot, which does not lead it
+    ],
+)
+def test_four_robots_by_hand(robots, actions, after):
+    assert moved(robots, actions) == moved_there(robots, actions) == after
 
 
 @pytest.mark.parametrize(
