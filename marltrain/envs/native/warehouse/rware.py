@@ -125,7 +125,9 @@ class Warehouse(Game):
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
         """Put all shelves to their places, and robots to random ones; request random shelves."""
-        s.shelf[:, :] = rules.homes
+        for row in range(s.shelf.shape[0]):
+            for column in range(s.shelf.shape[1]):
+                s.shelf[row, column] = rules.homes[row, column]
         s.place[:, :] = NOBODY
         s.idle = 0
         for p in range(len(s.place)):
