@@ -57,7 +57,6 @@ _HOME = {
     "JSONLinesLogger": "marltrain.tools.loggers.scalar_files",
     "JobHandle": "marltrain.tools.attach",
     "JointAlgorithm": "marltrain.policies.interface.joint",
-    "JointPhase": "marltrain.policies.interface.joint",
     "LSTM": "marltrain.policies.networks.specs",
     "LambdaCallback": "marltrain.trainer.events.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
@@ -129,6 +128,7 @@ _HOME = {
     "find_learning_rate": "marltrain.tools.finding.find",
     "find_optimizer": "marltrain.tools.finding.find",
     "gae": "marltrain.policies.algorithms.returns",
+    "in_random_order": "marltrain.policies.interface.algorithm",
     "linear": "marltrain.policies.hyperparameters.schedules",
     "list_environments": "marltrain.envs",
     "load": "marltrain.policies.agents.saving",
@@ -252,11 +252,11 @@ if TYPE_CHECKING:
         Algorithm as Algorithm,
         Phase as Phase,
         Settings as Settings,
+        in_random_order as in_random_order,
         weighted_mean as weighted_mean,
     )
     from marltrain.policies.interface.joint import (
         JointAlgorithm as JointAlgorithm,
-        JointPhase as JointPhase,
         Member as Member,
         Team as Team,
         TeamSettings as TeamSettings,

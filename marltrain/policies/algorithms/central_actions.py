@@ -41,7 +41,7 @@ class CentralActions(JointAlgorithm, OffPolicyActorCritic):
     The vectors stand side by side: those of the team's players in their order, then those of the other players. The
     vector of a player that is absent is 0.
 
-    A subclass defines `vectors`, `next_vectors`, `next_value` and `joint_phases`.
+    A subclass defines `vectors`, `next_vectors`, `next_value` and `phases`.
     """
 
     one_reward = False

@@ -21,8 +21,8 @@ from marltrain.policies.algorithms.central_actions import (
 from marltrain.policies.algorithms.central_policies import VectorPolicySettings, policy_of
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.hyperparameters.schedules import Schedule
-from marltrain.policies.interface.algorithm import FASTEST, Networks, weighted_mean
-from marltrain.policies.interface.joint import JointPhase, Member, Team, by_member
+from marltrain.policies.interface.algorithm import FASTEST, Networks, Phase, weighted_mean
+from marltrain.policies.interface.joint import Member, Team, by_member
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.networks.specs import NetworkDefinition
 
@@ -66,12 +66,11 @@ class MADDPGAlgorithm(CentralActions):
         return ("actor", "critic")
 
     @property
-    def joint_phases(self) -> tuple[JointPhase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """The critics, then the actors through the new critics (algorithm 1)."""
         return (
-            JointPhase("critic", ("critic",), self.critic_loss, targets=self.add_targets, draw=self._next_noise,
-                       apart=True),
-            JointPhase("actor", ("actor",), self._actor_loss, draw=self._noise, apart=True),
+            Phase("critic", ("critic",), self.critic_loss, self.add_targets, draw=self._next_noise, apart=True),
+            Phase("actor", ("actor",), self._actor_loss, draw=self._noise, apart=True),
         )  # fmt: skip
 
     # learning

@@ -23,7 +23,7 @@ from marltrain.policies.algorithms.central_actions import (
 from marltrain.policies.algorithms.sac import EntropySettings, SACAlgorithm, expected_value
 from marltrain.policies.distributions import masked
 from marltrain.policies.interface.algorithm import Phase, weighted_mean
-from marltrain.policies.interface.joint import JointPhase, Member, Team, by_member
+from marltrain.policies.interface.joint import Member, Team, by_member
 from marltrain.policies.networks.specs import NetworkDefinition
 
 
@@ -45,24 +45,18 @@ class MASACAlgorithm(CentralActions, SACAlgorithm):
     name = "masac"
     Settings: ClassVar[type[MASACSettings]] = MASACSettings
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """No phases: an agent does not learn alone."""
-        return ()
-
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the networks of SAC, with critics that read the actions of all players."""
         width = self.distribution.choices if self.discrete else 1
         return {**super().networks(), "critic": self.central_critic(width)}
 
     @property
-    def joint_phases(self) -> tuple[JointPhase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """The critics, then the actors through the new critics, with the temperatures."""
         trains = ("actor", "temperature") if self.tuned else ("actor",)
         return (
-            JointPhase("critic", ("critic",), self.critic_loss, targets=self.add_targets, draw=self._next_noise,
-                       apart=True),
-            JointPhase("actor", trains, self._actor_losses, draw=None if self.discrete else self._noise, apart=True),
+            Phase("critic", ("critic",), self.critic_loss, self.add_targets, draw=self._next_noise, apart=True),
+            Phase("actor", trains, self._actor_losses, draw=None if self.discrete else self._noise, apart=True),
         )  # fmt: skip
 
     def vectors(self, ops: Any, action: Any) -> Any:

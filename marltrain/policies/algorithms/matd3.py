@@ -18,7 +18,8 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.maddpg import MADDPGAlgorithm, MADDPGSettings
 from marltrain.policies.algorithms.td3 import SmoothingSettings, clipped_noise
 from marltrain.policies.distributions.draws import normals
-from marltrain.policies.interface.joint import JointPhase, Member
+from marltrain.policies.interface.algorithm import Phase
+from marltrain.policies.interface.joint import Member
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +39,9 @@ class MATD3Algorithm(MADDPGAlgorithm):
     critics = 2
 
     @property
-    def joint_phases(self) -> tuple[JointPhase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """The critics, then, on every `policy_delay`-th pass, the actors."""
-        critic, actor = super().joint_phases
+        critic, actor = super().phases
         return critic, replace(actor, every=self.settings.policy_delay)
 
     def target_share(self, updates: Array, hyper: Mapping[str, Array]) -> Array:

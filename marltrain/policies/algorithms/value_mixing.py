@@ -25,7 +25,6 @@ from marltrain.policies.interface.algorithm import (
 )
 from marltrain.policies.interface.joint import (
     JointAlgorithm,
-    JointPhase,
     Member,
     Team,
     TeamSettings,
@@ -73,13 +72,9 @@ class ValueMixing(JointAlgorithm, QLearning):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """No phases: an agent does not learn alone."""
-        return ()
-
-    @property
-    def joint_phases(self) -> tuple[JointPhase, ...]:
         """The single phase, which trains the agents and the mixer."""
-        return (JointPhase("q", ("q",), self._joint_loss, tuple(self.team_networks()), self._joint_targets),)
+        mixer = tuple(self.team_networks())
+        return (Phase("q", ("q",), self._joint_loss, self._joint_targets, team_trains=mixer),)
 
     def acting_form(self) -> CompiledForm | None:
         """Return the compiled form of acting, for `compiled_form` of a subclass; None if dueling or recurrent."""

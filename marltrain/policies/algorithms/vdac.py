@@ -16,10 +16,9 @@ from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
 from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batches.batch import TeamRollout
 from marltrain.policies.hyperparameters.schedules import Schedule
-from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, weighted_mean
+from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, Phase, weighted_mean
 from marltrain.policies.interface.joint import (
     JointAlgorithm,
-    JointPhase,
     Member,
     Team,
     TeamSettings,
@@ -121,11 +120,11 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
         return super().rate_name("critic" if network == MIXER else network)
 
     @property
-    def joint_phases(self) -> tuple[JointPhase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """The critics with the mixer, and the actors, with the values before the step of the critics."""
         return (
-            JointPhase("critic", ("critic",), self._critic_loss, tuple(self.team_networks())),
-            JointPhase("actor", ("actor",), self._actor_loss, apart=True),
+            Phase("critic", ("critic",), self._critic_loss, team_trains=tuple(self.team_networks())),
+            Phase("actor", ("actor",), self._actor_loss, apart=True),
         )
 
     def mixed(self, ops: Any, team: Team, values: Any, state: Any) -> Any:

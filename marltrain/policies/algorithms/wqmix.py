@@ -12,8 +12,8 @@ from marltrain.policies.algorithms.mixer import MIXER
 from marltrain.policies.algorithms.qmix import Mixing, QMIXSettings
 from marltrain.policies.distributions import masked
 from marltrain.policies.hyperparameters.schedules import Schedule
-from marltrain.policies.interface.algorithm import CompiledForm, weighted_mean
-from marltrain.policies.interface.joint import JointPhase, Member, Team, learned_only
+from marltrain.policies.interface.algorithm import CompiledForm, Phase, weighted_mean
+from marltrain.policies.interface.joint import Member, Team, learned_only
 from marltrain.policies.networks.specs import MLP, WIDEST, Head, NetworkDefinition, Recurrent
 
 CENTRAL_Q, CENTRAL_MIXER = "central_q", "central_mixer"
@@ -70,10 +70,10 @@ class WQMIXAlgorithm(Mixing):
         return (CENTRAL_MIXER,)
 
     @property
-    def joint_phases(self) -> tuple[JointPhase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
         """The single phase, which trains Q_tot and Q*."""
         networks = ("q", CENTRAL_Q), (MIXER, CENTRAL_MIXER)
-        return (JointPhase("q", networks[0], self._joint_loss, networks[1], self._joint_targets),)
+        return (Phase("q", networks[0], self._joint_loss, self._joint_targets, team_trains=networks[1]),)
 
     def central(self, team: Team, values: Any, *, target: bool) -> Any:
         """Return Q* [1, B] for the values of the players [1, B, N]; target: after the batch step."""

@@ -35,9 +35,11 @@ weight decay."""
 OBSERVATION, STATE, NORMALIZE = "observation", "state", "normalize_observations"
 """Names of the statistics of observations and of global states, and of the setting that asks for them."""
 Networks = Mapping[str, Callable[..., Any]]
-Loss = Callable[[Any, Networks, Any, Mapping[str, Any]], tuple[Any, dict[str, Any]]]
-Targets = Callable[[Any, Networks, Any, Mapping[str, Any]], None]
+Loss = Callable[..., tuple[Any, dict[str, Any]]]
+Targets = Callable[..., None]
 RowError = Callable[[Any, Any], Any]
+Turns = Callable[[np.random.Generator, int], Array]
+"""(generator, K agents) -> [T, K] bool: the agents of a team that a phase trains in each of T turns."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class Phase:
 
     trains: names of the trained networks.
     loss: (ops, networks, batch, hyper) -> (loss [K], metrics {name: [K]}); hyper maps names to [K, 1]. Both results are
-        sums of weighted rows (`weighted_mean`), because the rows may be split over devices.
-    targets: (ops, networks, batch, hyper) -> None; adds the targets of the loss to the batch, row by row, without
-        gradients.
+        sums of weighted rows (`weighted_mean`), because the rows may be split over devices. Of agents that learn
+        together: (ops, team) -> (loss [1], metrics: name -> [1], or a list with [K] of each member).
+    targets: (ops, networks, batch, hyper) -> None, or (ops, team) -> None; adds the targets of the loss to the rows,
+        row by row, without gradients.
     every: run the phase only on every n-th gradient pass.
     draw: draws random numbers for the rows of each gradient pass, which the batch then holds by their names, such as
         the noise of sampled actions; see `row_draws.Draw`. The generators are those of the agents, so that both
@@ -61,6 +64,13 @@ class Phase:
     natural: solve for a natural gradient step within a trust region, instead of a step of the optimizer. Such a phase
         runs on all rows of a batch, once per update, before the phases that follow a gradient; `every` then counts
         updates.
+
+    Only of agents that learn together:
+
+    team_trains: names of the trained networks of the team.
+    apart: each agent has a loss of its own: `loss` returns a list with [K] of each member in place of [1]. The gradient
+        of each agent is clipped by its own norm, and an agent whose loss is not finite does not stop the others.
+    turns: the agents learn one after another, see `Turns`; None: all at once. A turn has all passes over a rollout.
     """
 
     name: str
@@ -71,6 +81,15 @@ class Phase:
     draw: Draw | None = None
     row_error: RowError | None = None
     natural: NaturalGradient | None = None
+    team_trains: tuple[str, ...] = ()
+    apart: bool = False
+    turns: Turns | None = None
+
+
+def in_random_order(rng: np.random.Generator, agents: int) -> Array:
+    """Return turns in which each agent learns once, in a random order, [K, K]; see `Turns`."""
+    order: Array = np.eye(agents, dtype=bool)[rng.permutation(agents)]
+    return order
 
 
 @dataclass(frozen=True)
@@ -98,7 +117,7 @@ class CompiledForm:
       r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "clipped": one
       phase trains this network and a critic with one output, in this order, with the loss and settings of
       `algorithms.ppo`, on logits or on means; the critic reads the observation, the global state, or both in this
-      order. "mixed_q" and "double_mixed_q": one joint phase trains this network of all agents of a team, as "q" and
+      order. "mixed_q" and "double_mixed_q": one phase trains this network of all agents of a team, as "q" and
       "double_q", with the squared error of the mixture of their values. None: the framework makes the gradient passes.
     actions: the scale and the bounds of the actions of the rule "gaussian".
     mixer: the mixer of the loss "mixed_q" or "double_mixed_q"; None: the values are added.

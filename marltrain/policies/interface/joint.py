@@ -15,7 +15,6 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import setting
 from marltrain.core.spec import MOST_STATE
 from marltrain.policies.batches.batch import TeamRollout
-from marltrain.policies.batches.row_draws import Draw
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.interface.algorithm import Algorithm, Networks, Phase
 from marltrain.policies.networks.specs import NetworkDefinition
@@ -45,7 +44,7 @@ class Member:
 
 
 class Team:
-    """A team in a gradient pass, which the functions of a `JointPhase` get.
+    """A team in a gradient pass, which the functions of its phases get.
 
     members: the agents, those with equal spaces together.
     nets: name -> network of the team.
@@ -86,33 +85,6 @@ class Team:
         return self._ops.players_last(self.each(function))
 
 
-JointLoss = Callable[[Any, Team], tuple[Any, dict[str, Any]]]
-JointTargets = Callable[[Any, Team], None]
-
-
-@dataclass(frozen=True)
-class JointPhase:
-    """One part of a gradient pass of a team; phases run in order, each with the weights of the one before.
-
-    trains: names of the agents' networks that are trained.  team_trains: those of the team.
-    loss: (ops, team) -> (loss [1], metrics: name -> [1], or a list with [K] of each member).
-    targets: (ops, team) -> None; adds columns to the rows of the team or of its members, without gradients.
-    every: run the phase on every n-th gradient pass only.
-    draw: random numbers for the rows of the members, from the agents' generators, see `row_draws.Draw`.
-    apart: each agent has a loss of its own: `loss` returns a list with [K] of each member in place of [1]. The gradient
-        of each agent is clipped by its own norm, and an agent whose loss is not finite does not stop the others.
-    """
-
-    name: str
-    trains: tuple[str, ...]
-    loss: JointLoss
-    team_trains: tuple[str, ...] = ()
-    targets: JointTargets | None = None
-    every: int = 1
-    draw: Draw | None = None
-    apart: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class TeamSettings:
     """Settings of agents that learn together, beside those of their algorithm."""
@@ -128,8 +100,8 @@ class JointAlgorithm(Algorithm):
     """Base of algorithms whose agents learn together from batch steps at which the team acted.
 
     They are drawn from a replay memory; with `on_policy`, a rollout holds each of them once. `networks`, `targets`,
-    `needs` and acting are those of one agent, as in every algorithm. The team has networks of its own, such as a mixer.
-    A checkpoint and the file of an agent hold a copy of them.
+    `needs` and acting are those of one agent, as in every algorithm; the functions of `phases` get a `Team`. The team
+    has networks of its own, such as a mixer. A checkpoint and the file of an agent hold a copy of them.
 
     one_reward: whether the players of a team must have equal rewards.
     shared_settings: names of settings that must be equal in a team.
@@ -155,16 +127,6 @@ class JointAlgorithm(Algorithm):
                 f"{self.name}: the team reads a global state, whose number of values the agents must know: "
                 f"make_agents({self.name!r}, env) gives it, or state_size= does"
             )
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """No phases: an agent does not learn alone."""
-        return ()
-
-    @property
-    def joint_phases(self) -> tuple[JointPhase, ...]:
-        """The phases of one gradient pass of the team."""
-        raise TypeError(f"algorithm {type(self).__name__} must define joint_phases; see {__name__}.JointAlgorithm")
 
     def check_team(self, players: Sequence[Algorithm]) -> None:
         """Raise AgentError if the algorithms of a team's players do not fit together; by default, they do."""
@@ -193,6 +155,13 @@ class JointAlgorithm(Algorithm):
         Only algorithms that are `on_policy` get rollouts.
         """
         return {}, {}
+
+    def after_turn(self, ops: Any, team: Team, learned: Sequence[Any]) -> dict[str, Any]:
+        """Return columns [1, B] for the rows of the team, tensors, after a turn of a phase (`Phase.turns`).
+
+        team: with all rows and the new weights; no gradients.  learned: [K] bool of each member, whose turn it was.
+        """
+        return {}
 
 
 class TeamNetworks(Algorithm):
@@ -237,6 +206,6 @@ def for_players(ops: Any, member: Member, rows: Any) -> Any:
 def by_member(
     team: Team, function: Callable[[Member], tuple[Any, dict[str, Any]]]
 ) -> tuple[list[Any], dict[str, list[Any]]]:
-    """Return the losses and the metrics of a function of the members, as a `JointPhase` with `apart` needs them."""
+    """Return the losses and the metrics of a function of the members, as a phase with `apart` needs them."""
     result = [function(member) for member in team.members]
     return [loss for loss, _ in result], {name: [metrics[name] for _, metrics in result] for name in result[0][1]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
 from marltrain.policies.batches.batch import TeamBatch, TeamRollout
 from marltrain.policies.batches.normalization import NORMALIZED, RunningStatistics, normalized_batch, observe
 from marltrain.policies.interface.joint import JointAlgorithm
@@ -22,6 +21,7 @@ from marltrain.policies.learner.joint_step import OF_TEAM
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
 from marltrain.policies.learner.make_joint_steps import make_joint_steps
 from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.learner.team_passes import TeamPasses, team_of
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
@@ -66,9 +66,7 @@ class JointLearner(Learner):
             )
         self.num_agents = sum(part.num_agents for part in parts)
         self.steps = make_joint_steps(parts, team, seats, order)
-        self._draws = [[phase.draw for phase in part.algorithm.joint_phases] for part in parts]  # type: ignore[attr-defined]
-        ends = np.cumsum([part.num_agents for part in parts]).tolist()
-        self._own = [slice(end - part.num_agents, end) for part, end in zip(parts, ends, strict=True)]
+        self.passes = TeamPasses(parts, self.steps, seats)
 
     def _check_same(self, part: AlgorithmLearner) -> None:
         """Raise AgentError unless a part has the team's networks, backend and device."""
@@ -91,7 +89,7 @@ class JointLearner(Learner):
                 f"{[mine[name] for name in different]} and {[its.get(name) for name in different]} were given. Give "
                 "make_agents one value for all of them"
             )
-        ours, theirs = ([(p.name, p.trains, p.every) for p in each.joint_phases] for each in (first, other))
+        ours, theirs = ([(p.name, p.trains, p.every) for p in each.phases] for each in (first, other))
         if ours != theirs:
             raise AgentError(
                 f"the agents of a {first.name} team are trained in equal phases, and their settings make different "
@@ -130,18 +128,20 @@ class JointLearner(Learner):
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> TeamReader:
         """See `Learner`."""
-        parts = [seats[own] for own in self._own]
+        parts = [seats[own] for own in self.passes.own]
         needs = [part.needs for part in self.parts]
         kind = TeamRolloutReader if self.algorithm.on_policy else TeamReader
         return kind(streams, parts, needs, one_reward=self.algorithm.one_reward)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
-        """Make one gradient pass over the batch; agents that do not learn act in it, and do not change.
+        """Make a gradient pass over the batch, or epochs x minibatches over a rollout, see `TeamPasses`.
+
+        Agents that do not learn act in it, and do not change.
 
         Neither do agents without a row to learn from.
         """
         asked, learn = learn, learn & np.concatenate([rows.weight.sum(1) > 0 for rows in batch.parts])
-        learns = [learn[own] for own in self._own]
+        learns = [learn[own] for own in self.passes.own]
         rows = [
             normalized_batch(observed, own) if (observed := _observed(part)) else own
             for part, own in zip(self.parts, batch.parts, strict=True)
@@ -152,11 +152,9 @@ class JointLearner(Learner):
         }  # fmt: skip
         tensors = self.backend.tensor(columns)
         prepared = self._prepare(tensors, batch) if isinstance(batch, TeamRollout) else {}
-        metrics, passes = MeanMetrics(self.backend), int(self.gradient_steps.max(where=learn, initial=0))
-        for number, step in enumerate(self.steps):
-            if passes % step.phase.every == 0:
-                metrics.add(step, step(self._drawn(number, tensors, batch), *self._of_parts(learns)), learn)
-        self._follow(learns, [asked[own] for own in self._own])
+        metrics = MeanMetrics(self.backend)
+        self.passes.run(batch, tensors, learn, self.update_schedule, metrics)
+        self._follow(learns, [asked[own] for own in self.passes.own])
         for part, own, learning in zip(self.parts, batch.parts, learns, strict=True):
             observe(_observed(part), own, learning)
         self.skipped = metrics.skipped(asked)
@@ -168,43 +166,19 @@ class JointLearner(Learner):
 
     def _prepare(self, columns: dict[str, Any], batch: TeamRollout) -> dict[str, Array]:
         """Add the columns that the algorithm computes from a complete rollout; return its metrics [K]."""
-        first, hyper = self.steps.steps[0], {str(i): part.hyper.tensors() for i, part in enumerate(self.parts)}
         with self.backend.no_gradient():
-            team = first.team(first.nets, columns, hyper)
+            team = team_of(self.parts, self.steps, columns)
             added, measured = self.algorithm.prepare_team(self.backend.ops, team, batch, self.backend.numpy)
         columns[OF_TEAM] |= self.backend.tensor(added)
         return {name: np.repeat(values, self.num_agents) for name, values in measured.items()}
 
-    def _drawn(self, number: int, columns: Mapping[str, Any], batch: TeamBatch) -> dict[str, Any]:
-        """Return the columns with the random numbers of a phase, from the generators of the agents."""
-        given = dict(columns)
-        for i, (part, rows) in enumerate(zip(self.parts, batch.parts, strict=True)):
-            draw = self._draws[i][number]
-            if draw is not None:
-                drawn = draw(part.rngs("update"), rows.weight.shape[1])
-                given[str(i)] = {**given[str(i)], **self.backend.tensor(dict(drawn))}
-        return given
-
-    def _of_parts(self, learns: Sequence[Array]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Return, for a step: the numbers of each part, its agents that learn, and the numbers of its optimizers."""
-        numbers, due, extra = {}, {OF_TEAM: None}, {}
-        for i, (part, learning) in enumerate(zip(self.parts, learns, strict=True)):
-            numbers[str(i)] = part.hyper.stacked()
-            due[str(i)] = None if learning.all() else self.backend.tensor(learning)
-            used = [name for name in OPTIMIZER_NUMBERS if np.count_nonzero(part.hyper.values[name])]
-            tensors = part.hyper.tensors() if used else {}
-            extra[str(i)] = {name: tensors[name] for name in used}
-        extra[OF_TEAM] = {name: number[:1] for name, number in extra["0"].items()}
-        return numbers, due, extra
-
     def _follow(self, learns: Sequence[Array], asked: Sequence[Array]) -> None:
-        """Count the pass; move the target networks of the agents that learn, and those of the team.
+        """Count the update; move the target networks of the agents that learn, and those of the team.
 
         The team's move when those of the agent with most updates do, of the agents that learn. Then those of agents
         that were not `asked` to learn move, too: the team bootstraps from the targets of networks that do not change.
         """
         for part, learning in zip(self.parts, learns, strict=True):
-            part.gradient_steps += learning
             part.updates += learning
         counts = np.concatenate([part.updates for part in self.parts]) * np.concatenate(learns)
         lead = int(counts.argmax())

@@ -34,7 +34,7 @@ class JointStep:
         number: of the phase.  seats: [parts], seats of each agent.  order: see `Team`.
         """
         self.algorithms: list[JointAlgorithm] = [part.algorithm for part in parts]  # type: ignore[misc]
-        self.phase = self.algorithms[0].joint_phases[number]
+        self.number, self.phase = number, self.algorithms[0].phases[number]
         self.backend, self.seats, self.order = parts[0].backend, seats, order
         self.agents = [part.num_agents for part in parts]
         ranks, counts = np.argsort(order), [k * held for k, held in zip(self.agents, seats, strict=True)]

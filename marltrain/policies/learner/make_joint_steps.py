@@ -18,5 +18,5 @@ def make_joint_steps(
 
         if (steps := compiled_team_steps(parts, team, seats, order)) is not None:
             return steps
-    phases = range(len(parts[0].algorithm.joint_phases))  # type: ignore[attr-defined]
+    phases = range(len(parts[0].algorithm.phases))
     return JointSteps([JointStep(number, parts, team, seats, order) for number in phases])

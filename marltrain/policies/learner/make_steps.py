@@ -8,6 +8,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.strategies import Strategy, parts_differ
 from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps
 from marltrain.policies.learner.natural_gradient import NaturalGradientStep
 from marltrain.policies.learner.parallel.replicas import Replicas
@@ -70,6 +71,8 @@ def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights
     """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
     strategy = backend.strategy
     check_priorities(algorithm, strategy)
+    if isinstance(algorithm, JointAlgorithm):
+        return GradientSteps([])  # its team makes them
     solved = [phase for phase in algorithm.phases if phase.natural is not None]
     if strategy is not None and solved:
         raise ConfigError(

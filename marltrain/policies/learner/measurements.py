@@ -10,6 +10,7 @@ from marltrain.policies.backends.base import Backend
 from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.interface.algorithm import Algorithm, Networks
+from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.learner.gradient_step import GradientSteps
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
@@ -66,7 +67,7 @@ class Measurements:
                     f"{self._who}: the gradient noise is measured by every second row of a minibatch, and a recurrent "
                     "network learns from sequences of rows: take another quantity, or MLP() or CNN()"
                 )
-            if not self._algorithm.phases:
+            if isinstance(self._algorithm, JointAlgorithm):
                 raise ConfigError(f"{self._who}: the gradient noise of agents that learn together is not measured")
             if self._backend.strategy is not None or self._custom:
                 why = (

@@ -42,7 +42,7 @@ def can_learn_together(form: CompiledForm, part: AlgorithmLearner, team: Weights
     if form.mixer is not None:
         nets.append(team.nets[form.mixer.network])
     known = all(is_known(net, joined=net is not nets[0]) and net.plan.size <= LARGEST for net in nets)
-    phases = [(p.trains, p.team_trains, p.every, p.draw, p.apart) for p in part.algorithm.joint_phases]  # type: ignore[attr-defined]
+    phases = [(p.trains, p.team_trains, p.every, p.draw, p.apart) for p in part.algorithm.phases]
     mixers = () if form.mixer is None else (form.mixer.network,)
     return (
         known and is_supported(part.algorithm, part.backend) and phases == [((form.network,), mixers, 1, None, False)]

@@ -58,7 +58,7 @@ class TeamStep:
         """
         algorithm, self.backend, self.seats = part.algorithm, part.backend, seats
         self.names, self.name, rule = algorithm.numbers(), form.network, algorithm.settings.optimizer
-        (self.phase,) = algorithm.joint_phases  # type: ignore[attr-defined]
+        self.number, (self.phase,) = 0, algorithm.phases
         self.record, self.batch = np.zeros(1, TEAM_STEP), 0
         record, double = self.record[0], form.loss == "double_mixed_q"
         self._networks = QNetworks(record, nets, optimizers, self.name, rule, self.backend, double=double)
