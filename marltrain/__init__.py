@@ -122,6 +122,7 @@ _HOME = {
     "distribution_of": "marltrain.policies.distributions",
     "demonstrations": "marltrain.trainer.playing.demonstrations",
     "evaluate": "marltrain.tools.evaluating.evaluate",
+    "exploitability": "marltrain.rivals.exploitability",
     "exponential": "marltrain.policies.hyperparameters.schedules",
     "export": "marltrain.tools.export.export",
     "find_agent": "marltrain.tools.finding.find",
@@ -283,6 +284,7 @@ if TYPE_CHECKING:
         NetworkSpec as NetworkSpec,
     )
     from marltrain.policies.ops import Ops as Ops
+    from marltrain.rivals.exploitability import exploitability as exploitability
     from marltrain.tools.attach import (
         AgentHandle as AgentHandle,
         JobHandle as JobHandle,

@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, Extra] = {
     "tensorflow": Extra(("tensorflow",), 'agents with backend="tensorflow", export to SavedModel'),
     "ray": Extra(("ray",), "environments, runners and learners on a cluster, named runs"),
     "mpe": Extra(("mpe2",), "MPE2's games in Python (mpe2/...), which draw films of native games"),
+    "openspiel": Extra(("pyspiel",), "OpenSpiel's games (openspiel/...), exploitability"),
     "mp4": Extra(("imageio_ffmpeg",), "films in .mp4 (.gif needs nothing)"),
     "compare": Extra(("rliable",), "comparison of runs"),
     "tune": Extra(("optuna",), "search of settings"),

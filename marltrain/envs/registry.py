@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import inspect
 import pkgutil
 import re
 import warnings
@@ -25,13 +24,17 @@ from pettingzoo import AECEnv, ParallelEnv
 from marltrain.core.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.core.extras import extra_of, install, is_installed
 from marltrain.core.remedies import written
+from marltrain.envs.arguments import accepted_arguments, check_arguments
 from marltrain.envs.gymnasium_names import PREFIX, of_known_module, registered, split_module, suggestion, with_module
 from marltrain.envs.native.catalog import GAMES, find
 from marltrain.envs.native.game import Game
 from marltrain.envs.native.objects import game_object
+from marltrain.envs.openspiel import argument_names, game_names, openspiel_env
 from marltrain.envs.python.players import by_player
 
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
+_OPTIONAL = {"mpe2": ("mpe2", _VERSIONED), "openspiel": ("pyspiel", re.compile(r"\w+"))}
+"""Namespaces of optional packages: the module, and the form of the names of its games."""
 _GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
 """Arguments of `gymnasium.make`, not of the environment."""
 _SHIPPED = {
@@ -103,9 +106,9 @@ class Modifier(ABC):
 def resolve(env: Any, env_args: Mapping[str, Any] | None = None) -> Source:
     """Return the Source of `env`: a name, a class, or a function that returns an environment.
 
-    Names are, for example, "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3" or "marltrain/CartPole-v1" (see
-    `list_environments`), or "module:attribute" for any importable callable, FrameStack or Flatten. `env_args` are the
-    callable's arguments.
+    Names are, for example, "mpe2/simple_spread_v3", "pettingzoo/classic/tictactoe_v3", "openspiel/leduc_poker" or
+    "marltrain/CartPole-v1" (see `list_environments`), or "module:attribute" for any importable callable, FrameStack or
+    Flatten. `env_args` are the callable's arguments.
 
     Raises ConfigError for an unknown name, for unknown arguments, and for an environment object instead of its class.
     """
@@ -152,7 +155,7 @@ def imports_only_known(name: str) -> bool:
     False for `module:attribute`, for Gymnasium's GymV21Environment and GymV26Environment, which import the module that
     an argument names, and for environments that other packages have registered with Gymnasium.
     """
-    if _missing_collection(name):  # building it is an error that names the package
+    if _missing_package(name):  # building it is an error that names the package
         return True
     if split_module(name)[0] is not None:
         return of_known_module(name)
@@ -210,6 +213,7 @@ _NAMESPACES: dict[str, Callable[[], list[str]]] = {
     "gymnasium": lambda: [f"gymnasium/{name}" for name in gymnasium.registry],
     "marltrain": lambda: [f"marltrain/{name}" for name in GAMES],
     "mpe2": lambda: _modules("mpe2", "mpe2"),
+    "openspiel": game_names,
     "pettingzoo": lambda: [
         name
         for family in pkgutil.iter_modules(pettingzoo.__path__)
@@ -224,8 +228,8 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
     module, plain = split_module(name)
     if module is not None:
         _import(module, name)  # as in Gymnasium: the import registers environments
-    if _missing_collection(name):
-        text = f"env: {name!r} needs mpe2, which is not installed: {install('mpe')}."
+    if absent := _missing_package(name):
+        text = f"env: {name!r} needs {absent}, which is not installed: {install(str(extra_of(absent)))}."
         raise ConfigError(text + _shipped_as(name))
     if namespace not in _NAMESPACES or plain not in _NAMESPACES[namespace]():
         raise _unknown(name)
@@ -234,13 +238,18 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
         return _from_callable(name, game, game, arguments)
     if namespace == "gymnasium":
         return _from_gymnasium(plain, with_module(plain, module), arguments)
+    if namespace == "openspiel":
+        game_name = name.split("/", 1)[1]
+        check_arguments(name, arguments, argument_names(game_name))
+        return Source(name, functools.partial(openspiel_env, game_name), arguments)
     return _from_pettingzoo(name, arguments)
 
 
-def _missing_collection(name: str) -> bool:
-    """Return whether a name is one of MPE2's games while MPE2, an optional package, is not installed."""
+def _missing_package(name: str) -> str | None:
+    """Return the module of an optional package that has the game of a name and is not installed; None otherwise."""
     namespace, _, game = name.partition("/")
-    return namespace == "mpe2" and _VERSIONED.fullmatch(game) is not None and not is_installed("mpe2")
+    module, names = _OPTIONAL.get(namespace, (None, _VERSIONED))
+    return module if module is not None and names.fullmatch(game) and not is_installed(module) else None
 
 
 def _unknown(name: str) -> ConfigError:
@@ -277,7 +286,7 @@ def _from_gymnasium(plain: str, name: str, arguments: dict[str, Any]) -> Source:
             creator = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(str(entry))
     except (ImportError, gymnasium.error.Error) as error:
         raise ConfigError(f"env: {name!r} cannot be imported: {error}. {_remedy(name, error)}") from error
-    _check_arguments(name, creator, arguments, also=_GYMNASIUM_MAKES)
+    check_arguments(name, arguments, accepted_arguments(creator), also=_GYMNASIUM_MAKES)
     build = functools.partial(_played, functools.partial(_make_gymnasium, spec))
     return Source(name, build, arguments, rebuild=_IMPURE.fullmatch(spec.id) is not None)
 
@@ -301,7 +310,7 @@ def _from_pettingzoo(name: str, arguments: dict[str, Any]) -> Source:
     module_name = name.replace("/", ".")
     module = _import(module_name, name)
     build = "parallel_env" if hasattr(module, "parallel_env") else "env"
-    _check_arguments(name, getattr(module, "raw_env", getattr(module, build)), arguments)
+    check_arguments(name, arguments, accepted_arguments(getattr(module, "raw_env", getattr(module, build))))
     impure = _IMPURE.fullmatch(name.rsplit("/", 1)[-1]) is not None
     return Source(name, functools.partial(_build, module_name, build), arguments, rebuild=impure)
 
@@ -356,7 +365,7 @@ def _from_module(name: str, arguments: dict[str, Any]) -> Source:
 
 def _from_callable(name: str, called: Any, build: Callable[..., Any], arguments: dict[str, Any]) -> Source:
     """Return the Source of a callable that returns an environment, or of a native game's class."""
-    _check_arguments(name, called, arguments)
+    check_arguments(name, arguments, accepted_arguments(called))
     if isinstance(called, type) and issubclass(called, Game):
         return Source(name, functools.partial(game_object, called), arguments, game=called)
     return Source(name, functools.partial(_played, build), arguments)
@@ -366,29 +375,3 @@ def _played(build: Callable[..., Any], **arguments: Any) -> Any:
     """Build an environment; a Gymnasium environment of several players becomes a PettingZoo environment."""
     result = build(**arguments)
     return result if is_vector(result) else by_player(result)
-
-
-def accepted_arguments(function: Callable[..., Any]) -> set[str] | None:
-    """Return the keyword arguments of a callable; None if it accepts any, or has no signature."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
-
-
-def _check_arguments(
-    name: str, function: Callable[..., Any], arguments: dict[str, Any], also: frozenset[str] = frozenset()
-) -> None:
-    accepted = accepted_arguments(function)
-    if accepted is None:
-        return
-    known = accepted | also
-    for argument in arguments:
-        if argument not in known:
-            raise ConfigError(
-                f"env_args: environment {name!r} takes no argument {argument!r}.{did_you_mean(argument, known)} "
-                f"It takes: {', '.join(sorted(accepted)) or 'none'}."
-            )

@@ -11,8 +11,9 @@ import gymnasium
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.remedies import written
+from marltrain.envs.arguments import accepted_arguments
 from marltrain.envs.native.catalog import GAMES, ORIGINALS, find
-from marltrain.envs.registry import Source, accepted_arguments, resolve
+from marltrain.envs.registry import Source, resolve
 
 _REGISTERED = {
     "foraging_v3": re.compile(r"gymnasium/(?:lbforaging:)?(Foraging-\d.*-v3)"),

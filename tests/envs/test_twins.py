@@ -8,7 +8,6 @@ import pytest
 from marltrain.core.errors import ConfigError
 from marltrain.envs import FrameStack, probe, resolve
 from marltrain.envs.native.catalog import GAMES, ORIGINALS, find
-from marltrain.envs.registry import accepted_arguments
 from marltrain.envs.twins import with_pictures, with_text
 from tests.envs.native.originals import assert_same_spec
 from tests.toys import Identity
@@ -98,8 +97,3 @@ def test_a_missing_original_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setattr(registry, "is_installed", lambda module: module != "mpe2")
     with pytest.raises(ConfigError, match=r"mpe2/simple_v3' needs mpe2, which is not installed.*Without it, text=True"):
         with_pictures(resolve("marltrain/simple_v3"))
-
-
-def test_accepted_arguments():
-    assert accepted_arguments(lambda a, *, b=1: None) == {"a", "b"}
-    assert accepted_arguments(lambda **anything: None) is None

@@ -21,8 +21,9 @@ MAY_IMPORT = {
     "policies": {*BASE, "policies"},
     "trainer": {*BASE, "envs", "policies", "trainer"},
     "tools": {*BASE, "envs", "policies", "trainer", "tools"},
-    "cli": {*BASE, "envs", "policies", "trainer", "tools", "cli", "marltrain"},
-    "marltrain": {*BASE, "envs", "policies", "trainer", "tools", "cli", "marltrain"},
+    "rivals": {*BASE, "envs", "policies", "trainer", "rivals"},
+    "cli": {*BASE, "envs", "policies", "trainer", "tools", "rivals", "cli", "marltrain"},
+    "marltrain": {*BASE, "envs", "policies", "trainer", "tools", "rivals", "cli", "marltrain"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
 ORDER = {
@@ -106,6 +107,9 @@ def test_imports_follow_the_allowed_direction() -> None:
             False,
         ),
         ("marltrain.tools.comparing.compare", "import marltrain", True),
+        ("marltrain.tools.watch", "from marltrain.rivals import exploitability", True),
+        ("marltrain.rivals.exploitability", "from marltrain.trainer.seats.seats import Seating", False),
+        ("marltrain.rivals.exploitability", "from marltrain.tools.watch import watch", True),
         ("marltrain.cli", "import marltrain", False),
     ],
 )
@@ -207,7 +211,7 @@ def test_algorithms_and_environments_import_no_framework() -> None:
 
 HEAVY = {
     "torch", "tensorflow", "keras", "tianshou", "ray", "pandas", "matplotlib.pyplot", "numba", "rliable", "optuna",
-    "onnx", "onnxruntime", "wandb", "mlflow",
+    "onnx", "onnxruntime", "wandb", "mlflow", "pyspiel",
 }  # fmt: skip
 SLOW = HEAVY | {"numpy", "gymnasium", "pettingzoo"}  # without these an import takes milliseconds
 TRAINING = """

@@ -17,6 +17,7 @@ from marltrain.core.spaces import as_choices, describe_space, without_mask
 from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.files import write_agents
+from marltrain.policies.agents.probabilities import of_repeated_acts
 from marltrain.policies.agents.rng import RngMixin
 from marltrain.policies.batches.batch import Acted, AgentState, Experience
 from marltrain.policies.batches.player_one_hot import observed_by
@@ -58,6 +59,23 @@ class Agent(RngMixin):
         legal: [A] or [B, A] bool.  explore: bool, or [B] bool.
         """
         raise TypeError(f"{type(self).__name__} must define act(observation, legal=None, explore=False)")
+
+    def probabilities(self, observation: Any, legal: Any = None, explore: bool = True) -> Array:
+        """Return the probabilities with which `act` chooses the actions, [A] or [B, A] float64; Discrete actions only.
+
+        observation, legal: see `act`.  explore: those of acts with exploration; False: of acts without, which always
+        choose the same action for an observation.
+
+        A class whose actions are drawn at random defines this method. Raises AgentError if the probabilities are
+        unknown.
+        """
+        who, (_, space) = type(self).__name__, self._seated()
+        if explore:
+            raise AgentError(
+                f"{who} has no action probabilities: set explore=False if it chooses one action for an observation, or "
+                "define probabilities(observation, legal=None, explore=True)"
+            )
+        return of_repeated_acts(who, space, lambda: self.act(observation, legal, False))
 
     def observe(self, batch: Experience) -> None:
         """Receive new transitions; called just before `update`. Only learning agents define it."""

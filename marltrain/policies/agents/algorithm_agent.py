@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marltrain.core.encoding import described_spaces, spaces_from
+from marltrain.core.encoding import described_spaces, encoded, exploring_rows, spaces_from
 from marltrain.core.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
-from marltrain.core.layout import Array, Obs, Space, map_tree
+from marltrain.core.layout import Array, Obs, Space, arrays_of, map_tree
 from marltrain.core.seeds import chosen_seed
 from marltrain.core.settings import Unsaved, build, check_function, checked_arguments, validate
 from marltrain.core.spaces import check_actions, describe_space, without_mask
@@ -21,12 +21,13 @@ from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.arguments import AgentArguments, AgentSignature, Place, described
 from marltrain.policies.agents.placement import AUTO, CPU, Placement, moved, placement
+from marltrain.policies.agents.probabilities import check_no_memory, one_hot, policy_shares
 from marltrain.policies.agents.saved_images import IMAGES, check_images, described_images
 from marltrain.policies.agents.weights import check_fit, network_of, read_weights, weights_in
 from marltrain.policies.backends import make_backend
 from marltrain.policies.backends.frameworks import makes_models, name_of, other_backend
 from marltrain.policies.batches.batch import Acted, ActInputs, AgentState
-from marltrain.policies.batches.player_one_hot import checked_players, layout_for
+from marltrain.policies.batches.player_one_hot import checked_players, layout_for, observed_by
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.hyperparameters.stacked import AgentHyperparameters
 from marltrain.policies.interface.algorithm import Algorithm
@@ -216,6 +217,23 @@ class LearningAgent(Remembering, Agent):
         return self._act_by_decide(
             observation, legal, explore, lambda: self.learner_.rngs("act")[self.row], player, carry
         )
+
+    def probabilities(self, observation: Any, legal: Any = None, explore: bool = True, player: Any = None) -> Array:
+        """Return the probabilities of the actions; see `Agent.probabilities`, and `act` for the player.
+
+        With `explore`, those of a stochastic policy, without the random actions of a warm-up. Raises AgentError for
+        choices by values and for recurrent networks.
+        """
+        who, (layout, space), actor = type(self).__name__, self._seated(), self.learner_.actor
+        check_no_memory(who, actor.recurrent)
+        if not explore:
+            return one_hot(who, space, self.act(observation, legal, False, player))
+        obs, mask, batched = encoded(layout, observation, legal, space)
+        obs = observed_by(player, self.identity, layout, obs)
+        sampled = exploring_rows(True, len(arrays_of(obs)[0]))
+        lifted = (map_tree(lambda array: array[None], tree) for tree in (obs, mask, sampled))
+        shares = policy_shares(who, space, actor.policy_numbers_of_row(self.row, ActInputs(*lifted)), mask)
+        return shares if batched else shares[0]
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator

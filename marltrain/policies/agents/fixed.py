@@ -19,6 +19,7 @@ from marltrain.core.settings import check_function, checked_arguments
 from marltrain.core.spaces import action_bounds
 from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.probabilities import legal_shares, number_of_actions
 from marltrain.policies.batches.batch import Acted, AgentState
 
 
@@ -36,6 +37,14 @@ class RandomAgent(Agent):
     def act(self, observation: Any, legal: Any = None, explore: bool | Array = False) -> Any:
         """Return a random legal action, or one per row for a batch."""
         return self._act_by_decide(observation, legal, False, lambda: self.rng)[0]
+
+    def probabilities(self, observation: Any, legal: Any = None, explore: bool = True) -> Array:
+        """Return equal probabilities of the legal actions; see `Agent.probabilities`."""
+        layout, space = self._seated()
+        obs, mask, batched = encoded(layout, observation, legal, space)
+        equal = np.ones((len(arrays_of(obs)[0]), number_of_actions("RandomAgent", space)))
+        shares = legal_shares(equal, mask)
+        return shares if batched else shares[0]
 
     def decide(
         self, obs: Obs, legal: Array | None, carry: Any, *, turn: Array, explore: Array, rng: np.random.Generator
@@ -150,6 +159,12 @@ class FrozenAgent(Agent):
         inner: Any = self.inner
         who = () if player is None and not self.identity else (player,)
         return inner.act(observation, legal, False, *who)
+
+    def probabilities(self, observation: Any, legal: Any = None, explore: bool = True, player: Any = None) -> Array:
+        """Return the probabilities of the copy's acts without exploration; see `Agent.probabilities` and `act`."""
+        inner: Any = self.inner
+        who = () if player is None and not self.identity else (player,)
+        return inner.probabilities(observation, legal, False, *who)
 
     def sit(self, player: PlayerSpec, seed: int) -> None:
         """Seat the copy."""

@@ -169,6 +169,20 @@ class Actor:
         """Choose actions for one agent only, [1, B, ...]."""
         return self._decided(row, inputs, self.algorithm.noise([rng], inputs.explore.shape[1]), rng)
 
+    def policy_numbers_of_row(self, row: int, inputs: ActInputs) -> dict[str, Array]:
+        """Return `Algorithm.policy_numbers` of one agent, by the start of an episode, [1, B, A]; {} without them."""
+        numbers, backend, rng = self.algorithm.policy_numbers, self.backend, np.random.default_rng(0)
+        if numbers is None:
+            return {}
+        drawn = self.algorithm.noise([rng], inputs.explore.shape[1])
+        silent = {name: np.zeros_like(array) for name, array in drawn.items()}
+        given = replace(inputs, carry=self._started(inputs), noise=silent)
+        if self._observed is not None:
+            given.obs = normalized_observations(self._observed.row(row), inputs.obs)
+        with backend.no_gradient(), nullcontext() if self._seeded is None else self._seeded(rng):
+            found = numbers(backend.ops, _of_row(self.nets, row), self._tensors(row, given))
+        return {name: backend.numpy(value) for name, value in found.items()}
+
     def _decided(
         self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator
     ) -> Acted:
@@ -213,15 +227,19 @@ class Actor:
 
     def _in_tensors(self, row: int | None, given: ActInputs) -> Acted:
         """Return the decisions of the algorithm in the framework, as arrays."""
-        backend, tensor, numpy = self.backend, self.backend.tensor, self.backend.numpy
-        tensors = ActInputs(
+        backend, numpy = self.backend, self.backend.numpy
+        with backend.no_gradient():
+            acted = self._call(backend.ops, _of_row(self.nets, row), self._tensors(row, given))
+        extras = {name: numpy(value) for name, value in acted.extras.items()}
+        return Acted(numpy(acted.action), map_tree(numpy, acted.carry), extras)
+
+    def _tensors(self, row: int | None, given: ActInputs) -> ActInputs:
+        """Return inputs as tensors of the framework, with the settings of one agent or of all agents."""
+        tensor = self.backend.tensor
+        return ActInputs(
             tensor(given.obs), tensor(given.legal), tensor(given.explore), tensor(given.carry), tensor(given.noise),
             self._numbers(row, self.hyper.tensors(), tensor),
         )  # fmt: skip
-        with backend.no_gradient():
-            acted = self._call(backend.ops, _of_row(self.nets, row), tensors)
-        extras = {name: numpy(value) for name, value in acted.extras.items()}
-        return Acted(numpy(acted.action), map_tree(numpy, acted.carry), extras)
 
 
 def declares(algorithm: Algorithm, method: str, flag: str) -> bool:
