@@ -20,8 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import marltrain as mt
 from marltrain.envs import resolve
 from marltrain.tools.finding.find import RATES
-from marltrain.tools.train_all import train_all
-from marltrain.tools.training import Plan, Training
+from marltrain.tools.search.train_all import train_all
+from marltrain.tools.search.training import Plan, Training
 
 ENV, SEEDS = "marltrain/CartPole-v1", 5
 TRAINER = {"num_train_envs": 8, "update_freq": 256, "episodes_per_test": 20}

@@ -32,7 +32,7 @@ import numpy as np
 import marltrain as mt
 from marltrain.core.seeds import child_seed
 from marltrain.envs import resolve
-from marltrain.tools.training import Plan
+from marltrain.tools.search.training import Plan
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.trials import Subject, evaluate
 from marltrain.trainer.evaluating.evaluation import bootstrap

@@ -15,7 +15,8 @@ from marltrain.core.errors import AgentError, ConfigError, printable, shown, war
 from marltrain.core.seeds import MOST_SEED
 from marltrain.core.settings import checked_arguments, python_number, setting, validate
 from marltrain.envs import probe, resolve
-from marltrain.tools.finding.candidates import (
+from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
+from marltrain.tools.search.candidates import (
     Candidate,
     MakeAgents,
     check_different,
@@ -23,10 +24,9 @@ from marltrain.tools.finding.candidates import (
     maker_of,
     rate_names,
 )
-from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
-from marltrain.tools.saved_search import search_in
-from marltrain.tools.train_all import train_all
-from marltrain.tools.training import LOSS, Plan, Training, last_tests, loss_of
+from marltrain.tools.search.saved_search import search_in
+from marltrain.tools.search.train_all import train_all
+from marltrain.tools.search.training import LOSS, Plan, Training, last_tests, loss_of
 from marltrain.trainer.settings import RewardMetric
 
 if TYPE_CHECKING:

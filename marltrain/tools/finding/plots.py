@@ -11,7 +11,7 @@ import numpy as np
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.tools.finding.ranking import interquartile_mean, ranked
-from marltrain.tools.training import LOSS, loss_of
+from marltrain.tools.search.training import LOSS, loss_of
 from marltrain.trainer.reporting.figures import (
     COLORS,
     INK,

@@ -18,7 +18,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.checks import counted, of_type
 from marltrain.tools.csv_cells import write_csv
-from marltrain.tools.training import loss_of
+from marltrain.tools.search.training import loss_of
 from marltrain.trainer.adapting.numbers import Players, check_value, checked_players, chosen_agents, write
 from marltrain.trainer.events.callbacks import Callback, Moment
 from marltrain.trainer.reporting.figures import not_worth_a_run

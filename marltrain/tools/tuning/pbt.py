@@ -24,10 +24,10 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.checks import counted, of_type
-from marltrain.tools.finding.candidates import described
-from marltrain.tools.saved_search import search_in
-from marltrain.tools.train_all import fits_population, train_all
-from marltrain.tools.training import Plan, Training
+from marltrain.tools.search.candidates import described
+from marltrain.tools.search.saved_search import search_in
+from marltrain.tools.search.train_all import fits_population, train_all
+from marltrain.tools.search.training import Plan, Training
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.trials import agents_with
 from marltrain.trainer.settings import RewardMetric

@@ -11,7 +11,7 @@ from marltrain.core.settings import Range, accepts_fractions
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.storage.json_files import to_json
-from marltrain.tools.finding.candidates import is_list, is_pair, settings_of_entries
+from marltrain.tools.search.candidates import is_list, is_pair, settings_of_entries
 
 OF_AGENTS = ("backend", "device", "identify", "jit_compile", "share", "strategy", "teams")
 """Arguments of `make_agents` and of agents besides the settings of the algorithm."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from marltrain.core.errors import MarlTrainError, error_text, warn
 from marltrain.policies.agents.agent import Agent
-from marltrain.tools.finding.candidates import OF_ALL, with_settings
-from marltrain.tools.train_all import train_all
-from marltrain.tools.training import Plan, Training, last_tests
+from marltrain.tools.search.candidates import OF_ALL, with_settings
+from marltrain.tools.search.train_all import train_all
+from marltrain.tools.search.training import Plan, Training, last_tests
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.study import SLOT, Study
 from marltrain.trainer.make_agents import make_agents

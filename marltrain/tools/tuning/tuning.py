@@ -18,9 +18,9 @@ from marltrain.core.settings import checked_arguments, setting, validate
 from marltrain.envs import resolve
 from marltrain.processes.children import start, start_context
 from marltrain.storage.json_files import to_json
-from marltrain.tools.finding.candidates import is_pair, settings_of_entries
 from marltrain.tools.run_files.writing import write_settings
-from marltrain.tools.training import Plan
+from marltrain.tools.search.candidates import is_pair, settings_of_entries
+from marltrain.tools.search.training import Plan
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.study import PRUNERS, Study, StudyPlan
 from marltrain.tools.tuning.trials import Subject, evaluate, run_trials

@@ -8,7 +8,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from tests.tools.bandit import RATES, SETTINGS, TRAINER, Bandit, Regressor
-from tests.tools.finding.test_candidates import digest
+from tests.tools.search.test_candidates import digest
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo
 

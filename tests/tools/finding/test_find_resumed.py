@@ -10,7 +10,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError
-from marltrain.tools import train_all
+from marltrain.tools.search import train_all
 from marltrain.trainer.training import loop
 from marltrain.trainer.training.run import Run
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor

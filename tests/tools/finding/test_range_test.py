@@ -7,7 +7,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SaveError
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
-from tests.tools.finding.test_candidates import digest
+from tests.tools.search.test_candidates import digest
 from tests.trainer.running import dqn, trainer
 
 

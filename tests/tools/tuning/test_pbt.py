@@ -8,7 +8,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.memory.readers import RolloutReader
-from marltrain.tools.recorder import Recorder
+from marltrain.tools.search.recorder import Recorder
 from marltrain.tools.tuning.pbt import copy_rows
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.toys import Identity

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from marltrain.tools.training import Reading, Training
+from marltrain.tools.search.training import Reading, Training
 from marltrain.tools.tuning.trials import _report, _Trial
 
 

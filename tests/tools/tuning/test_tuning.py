@@ -12,7 +12,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.tools.run_files.reading import read_settings
-from marltrain.tools.train_all import train_all
+from marltrain.tools.search.train_all import train_all
 from marltrain.tools.tuning import trials as trials_of
 from marltrain.tools.tuning.study import SLOT, Study, StudyPlan, _lock_file
 from marltrain.tools.tuning.tuning import _first_error

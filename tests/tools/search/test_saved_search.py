@@ -10,9 +10,9 @@ from marltrain.core.errors import AgentError, ConfigError, SaveError
 from marltrain.core.remedies import on_command_line
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.storage.files import with_checksum
-from marltrain.tools import saved_search
-from marltrain.tools.saved_search import Search, search_in
-from marltrain.tools.training import Reading, Training
+from marltrain.tools.search import saved_search
+from marltrain.tools.search.saved_search import Search, search_in
+from marltrain.tools.search.training import Reading, Training
 from tests.trainer.running import Student, ppo
 
 ABOUT = {"tool": "t", "steps": 10, "space": {"gamma": (0.5, 0.9)}}

@@ -9,8 +9,8 @@ import pytest
 
 import marltrain as mt
 from marltrain.envs import resolve
-from marltrain.tools.train_all import fits_population, train_all
-from marltrain.tools.training import Plan, Training, loss_of
+from marltrain.tools.search.train_all import fits_population, train_all
+from marltrain.tools.search.training import Plan, Training, loss_of
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo, weights

@@ -9,7 +9,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.seeds import child_seed
-from marltrain.tools.finding.candidates import copies_of, maker_of, rate_names, with_settings
+from marltrain.tools.search.candidates import copies_of, maker_of, rate_names, with_settings
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo, trainer
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.core.errors import SaveError, error_text
 from marltrain.storage.checks import of_type
-from marltrain.tools.training import LOSS, Plan, Reading, Training, Watch
+from marltrain.tools.search.training import LOSS, Plan, Reading, Training, Watch
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.events.callbacks import Callback, Moment
 from marltrain.trainer.updating.scheduler import NotFiniteError, drop_rollouts

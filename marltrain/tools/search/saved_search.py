@@ -27,7 +27,7 @@ from marltrain.storage.files import check_own_checksum, made_folder, path_of, wi
 from marltrain.storage.json_files import read_json, to_json, write_json
 from marltrain.storage.json_values import decoded, encoded
 from marltrain.storage.state import State
-from marltrain.tools.training import Training
+from marltrain.tools.search.training import Training
 from marltrain.trainer.preparing.resume import check_resumable, difference_of, threads
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.saving.run_folder import LOCK, existing_folder

@@ -6,7 +6,7 @@ import pytest
 
 from marltrain.core.errors import ConfigError
 from marltrain.envs import resolve
-from marltrain.tools.training import OF_TOOLS, Plan, loss_of
+from marltrain.tools.search.training import OF_TOOLS, Plan, loss_of
 from tests.toys import Identity
 
 

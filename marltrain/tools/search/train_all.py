@@ -14,9 +14,9 @@ from marltrain.envs.population import population_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.interface.joint import JointAlgorithm
-from marltrain.tools.recorder import Memory, NoMemory, Recorder
-from marltrain.tools.saved_search import Search, another_folder
-from marltrain.tools.training import Plan, Training, Watch
+from marltrain.tools.search.recorder import Memory, NoMemory, Recorder
+from marltrain.tools.search.saved_search import Search, another_folder
+from marltrain.tools.search.training import Plan, Training, Watch
 from marltrain.trainer.saving.checkpoint import newest
 
 
