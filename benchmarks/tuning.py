@@ -31,7 +31,6 @@ import numpy as np
 
 import marltrain as mt
 from marltrain.core.seeds import child_seed
-from marltrain.envs import resolve
 from marltrain.tools.search.training import Plan
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.trials import Subject, evaluate
@@ -102,7 +101,7 @@ def compare(options: argparse.Namespace) -> None:
 def check(steps: int = 3000) -> tuple[float, tuple[float, float], float, float, tuple[float, float]]:
     """Return the metric of the best trial, that of its file with its interval, and those of ten more seeds."""
     result = mt.tune("ppo", ENV, SPACE, trials=12, steps=steps, population=12, trainer=TRAINER, progress=False)
-    plan, space = Plan.of("check", resolve(ENV), steps, None, TRAINER), Space.of("ppo", SPACE, per_row=True)
+    plan, space = Plan.of("check", ENV, None, steps, None, TRAINER), Space.of("ppo", SPACE, per_row=True)
     subject = Subject("ppo", ENV, None, plan, space, [], 0.25)
     more = evaluate(subject, result.settings["agents"], [child_seed(0, "more", i) for i in range(MORE)])
     return (

@@ -10,6 +10,7 @@ from typing import Any
 from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.options import Parser, add_fields, add_working_folder, integer, key_values, pop_given
 from marltrain.cli.output import say
+from marltrain.cli.teams import add_team_reward, pop_team_reward
 from marltrain.core.errors import ConfigError, did_you_mean
 from marltrain.storage.files import made_folder, path_of
 from marltrain.tools.csv_cells import write_csv
@@ -48,6 +49,7 @@ def add_find_arguments(parser: Parser) -> None:
                         help="save the search there; the same command goes on with it")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="the picture (default: find.png)")
     parser.add_argument("--curves", metavar="FILE", help="write the tests of all trainings as CSV")
+    add_team_reward(parser)
     add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings, BY_THE_TOOL)
     parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
 
@@ -67,6 +69,7 @@ def find(options: dict[str, Any]) -> None:
         "resume": options.pop("storage", None),
         "env_args": key_values("--env-arg", options.pop("env_arg", [])),
     }
+    options |= pop_team_reward(options)
     out, curves = options.pop("out", "find.png"), options.pop("curves", None)
     kind_of_picture(out)
     for file in (out, curves or out):

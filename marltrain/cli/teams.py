@@ -1,4 +1,4 @@
-"""The options `--team-reward`, `--teams` and `--test-against` of `marltrain train`: who plays with and against whom."""
+"""The options `--team-reward`, `--teams` and `--test-against`: who plays with and against whom."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from marltrain.cli.options import Parser
 from marltrain.core.errors import ConfigError
 
 
-def add_team_arguments(parser: Parser) -> None:
-    """Add the three options; each takes a word, or may be repeated."""
+def add_team_reward(parser: Parser) -> None:
+    """Add the option `--team-reward`, which `pop_team_reward` reads."""
     parser.add_argument("--team-reward", action="append", metavar="REWARD", help="to learn from: mean or sum of all, "
                         "or TEAM=PLAYER,... (their mean) for each team")  # fmt: skip
+
+
+def add_team_arguments(parser: Parser) -> None:
+    """Add the three options; each takes a word, or may be repeated."""
+    add_team_reward(parser)
     parser.add_argument("--teams", action="append", metavar="TEAMS",
                         help="that learn together: prefix (names before the last _), or TEAM=PLAYER,... for "
                         "each")  # fmt: skip
@@ -22,13 +27,19 @@ def add_team_arguments(parser: Parser) -> None:
 
 def pop_teams(options: dict[str, Any]) -> dict[str, Any]:
     """Remove the three options and return those that were given, as fields of a `RunPlan`; raises ConfigError."""
-    given: dict[str, Any] = {}
-    for name in ("team_reward", "teams"):
-        if name in options:
-            given[name] = teams_of(f"--{name.replace('_', '-')}", options.pop(name))
+    fields = pop_team_reward(options)
+    if "teams" in options:
+        fields["teams"] = teams_of("--teams", options.pop("teams"))
     if "test_against" in options:
-        given["test_against"] = _opponents(options.pop("test_against"))
-    return given
+        fields["test_against"] = _opponents(options.pop("test_against"))
+    return fields
+
+
+def pop_team_reward(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove `--team-reward` and return the argument `team_reward` of the trainer, if it was given."""
+    if "team_reward" not in options:
+        return {}
+    return {"team_reward": teams_of("--team-reward", options.pop("team_reward"))}
 
 
 def teams_of(option: str, texts: Sequence[str]) -> Any:

@@ -12,6 +12,7 @@ from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
 from marltrain.cli.find import BY_THE_TOOL
 from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
 from marltrain.cli.output import say
+from marltrain.cli.teams import add_team_reward, pop_team_reward
 from marltrain.core.errors import ConfigError
 from marltrain.storage.files import made_folder
 from marltrain.tools.csv_cells import write_csv
@@ -47,6 +48,7 @@ def add_tune_arguments(parser: Parser) -> None:
     parser.add_argument("--backend", help="framework, torch or tensorflow")
     parser.add_argument("--out", metavar="FOLDER", help="settings.toml, tables, pictures (default: the study, or pbt)")
     add_fields(parser.add_argument_group("the study"), TuneSettings)
+    add_team_reward(parser)
     group = parser.add_argument_group("the population of --mode pbt, besides --steps, --seed and --storage FOLDER")
     group.add_argument("--members", type=int, metavar="INT",
                        help=f"agents that are trained at once (default: {of_population['members']})")  # fmt: skip
@@ -70,6 +72,7 @@ def tune(options: dict[str, Any]) -> None:
         raise ConfigError("tune needs one algorithm for all players: --algo ALGO")
     space = {**from_words(words), **pop_given(options, "share", "backend")}
     env_args = key_values("--env-arg", options.pop("env_arg", []))
+    options |= pop_team_reward(options)
     study = pop_given(options, *(field.name for field in fields(TuneSettings)))
     population = pop_given(options, "members", REPLACED)
     _check_mode(mode, study, population)

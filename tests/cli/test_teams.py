@@ -7,6 +7,7 @@ import pytest
 
 from marltrain.cli.teams import teams_of
 from marltrain.core.errors import ConfigError
+from marltrain.tools.run_files.reading import read_settings
 from marltrain.trainer.reporting.run_groups import kinds
 from tests.cli.running import SYMBOLS, refused, said
 
@@ -120,3 +121,16 @@ def test_two_players(capsys, tmp_path):
     words = ["--algo", "dqn", "--steps-per-train", 8, "--no-progress", "--test-against", "random"]
     said(capsys, "train", SYMBOLS, *words, "--episodes-per-test", 2, "--run-dir", tmp_path / "r")
     assert returns(tmp_path / "r")[2] == "player_0"
+
+
+def test_finders_and_tuners_learn_from_a_team_reward(capsys, tmp_path):
+    """The rewards of the players differ, which VDN refuses without a team reward; the file of a study holds it."""
+    few = ["--algo", "vdn", "--steps", 12, "--num-train-envs", 2, "--episodes-per-test", 2, "--test-freq-steps", 6]
+    few += ["--set", "network=MLP((4,))", "--set", "learning_starts=0", "--set", "update_per_step=0.5"]
+    find = ["find", "learning_rate", SEATS, *few, "--rates", "1e-3", "1e-2", "--seeds", 1, "--by", "loss"]
+    find += ["--batch-size", 4, "--update-freq", 4, "--out", tmp_path / "a.png"]
+    assert "--team-reward" in refused(capsys, *find)
+    assert "best learning_rate" in said(capsys, *find, "--team-reward", "mean")
+    tune = ["tune", SEATS, *few, "--set", "learning_rate=1e-3", "1e-2", "--trials", 1, "--fresh-seeds", 0]
+    said(capsys, *tune, "--out", tmp_path / "t", "--team-reward", "mean")
+    assert read_settings(tmp_path / "t" / "settings.toml")["trainer"]["team_reward"] == "mean"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from marltrain.core.errors import AgentError, ConfigError, printable, shown, warn
+from marltrain.core.errors import ConfigError, printable, shown, warn
 from marltrain.core.seeds import MOST_SEED
 from marltrain.core.settings import checked_arguments, python_number, setting, validate
-from marltrain.envs import probe, resolve
+from marltrain.envs import probe
 from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
 from marltrain.tools.search.candidates import (
     Candidate,
-    MakeAgents,
     check_different,
     described,
     maker_of,
@@ -26,7 +22,7 @@ from marltrain.tools.search.candidates import (
 )
 from marltrain.tools.search.saved_search import search_in
 from marltrain.tools.search.train_all import train_all
-from marltrain.tools.search.training import LOSS, Plan, Training, last_tests, loss_of
+from marltrain.tools.search.training import LOSS, METRIC, Plan, Training, failed_of, loss_of, score_of
 from marltrain.trainer.settings import RewardMetric
 
 if TYPE_CHECKING:
@@ -49,7 +45,7 @@ class FindSettings:
     def __post_init__(self) -> None:
         """Check the values; raises ConfigError."""
         validate(self, "find")
-        if self.by != "metric" and not self.by.startswith(LOSS):
+        if self.by != METRIC and not self.by.startswith(LOSS):
             raise ConfigError(f"find: by must be 'metric', 'loss' or the name of a loss, got {self.by!r}")
         seeds = self.all_seeds
         if not seeds or len(set(seeds)) < len(seeds) or not all(_is_seed(seed) for seed in seeds):
@@ -164,9 +160,10 @@ def find_learning_rate(
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
     candidates = [
-        Candidate(name, rate, _with_rate(make, rate)) for name, rate in zip(rate_names(wanted), wanted, strict=True)
+        Candidate(name, rate, partial(make, {"learning_rate": rate}))
+        for name, rate in zip(rate_names(wanted), wanted, strict=True)
     ]
-    plan = _plan(find, env, env_args, reward_metric, trainer)
+    plan = Plan.of("find", env, env_args, find.steps, reward_metric, trainer)
     about = {"agents": described(agents), "settings": settings, "rates": wanted}
     return _compared("learning_rate", candidates, find, plan, about, resume, numeric=True)
 
@@ -198,8 +195,8 @@ def find_optimizer(
             raise ConfigError(f"find_optimizer: candidate {name!r} must be a mapping of settings, got {shown(changes)}")
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
-    candidates = [Candidate(name, dict(changes), _changing(make, changes)) for name, changes in given]
-    plan = _plan(find, env, env_args, reward_metric, trainer)
+    candidates = [Candidate(name, dict(changes), partial(make, changes)) for name, changes in given]
+    plan = Plan.of("find", env, env_args, find.steps, reward_metric, trainer)
     about = {"agents": described(agents), "settings": settings, "optimizers": dict(given)}
     return _compared("optimizer", candidates, find, plan, about, resume)
 
@@ -225,11 +222,11 @@ def find_agent(
       such as {"dqn": "dqn", "wide": ("dqn", {"network": mt.MLP((256, 256))})}.
     settings: settings of all agents, as in `make_agents`.
     """
-    given = _named("find_agent: agents", agents, lambda name: name)
+    named = _named("find_agent: agents", agents, lambda name: name)
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
-    candidates = [Candidate(name, name, _changing(maker_of(one, env, env_args, settings), {})) for name, one in given]
-    plan = _plan(find, env, env_args, reward_metric, trainer)
-    return _compared("agent", candidates, find, plan, {"agents": described(dict(given)), "settings": settings}, resume)
+    candidates = [Candidate(name, name, partial(maker_of(entry, env, env_args, settings), {})) for name, entry in named]
+    plan = Plan.of("find", env, env_args, find.steps, reward_metric, trainer)
+    return _compared("agent", candidates, find, plan, {"agents": described(dict(named)), "settings": settings}, resume)
 
 
 def _named(what: str, given: Any, meant: Callable[[str], Any]) -> list[tuple[str, Any]]:
@@ -261,21 +258,6 @@ def _is_seed(seed: Any) -> bool:
     return isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed <= MOST_SEED
 
 
-def _with_rate(make: MakeAgents, rate: float) -> Callable[[int], list[Any]]:
-    return lambda seed: make(seed, {"learning_rate": rate})
-
-
-def _changing(make: MakeAgents, changes: Mapping[str, Any]) -> Callable[[int], list[Any]]:
-    return lambda seed: make(seed, changes)
-
-
-def _plan(
-    find: FindSettings, env: Any, env_args: Mapping[str, Any] | None, reward_metric: RewardMetric,
-    trainer: Mapping[str, Any] | None,
-) -> Plan:  # fmt: skip
-    return Plan.of("find", resolve(env, env_args), find.steps, reward_metric, trainer)
-
-
 def _compared(
     what: str, candidates: Sequence[Candidate], find: FindSettings, plan: Plan, about: Mapping[str, Any],
     resume: str | Path | None, *, numeric: bool = False,
@@ -291,12 +273,9 @@ def _compared(
     of_all = {"candidates": names, "seeds": find.all_seeds, "by": find.by, "final": find.final}
     with search_in(resume, {"tool": f"find_{what}", **plan.about(), **about, **of_all}) as search:
         train_all(plan, trainings, lambda going: _check_loss(going, find.by, names), search=search)
-    failed = [training for training in trainings if training.error]
-    if len(failed) == len(trainings):
-        first = f"candidate {names[failed[0].candidate]!r}, seed {failed[0].seed}"
-        raise AgentError(f"find: every training failed; the first one, of {first}: {failed[0].error}")
+    failed = failed_of("find", trainings, names)
     seeds = len(find.all_seeds)
-    all_scores = [_of_candidate(names[t.candidate], partial(score_of, t, find)) for t in trainings]
+    all_scores = [_of_candidate(names[t.candidate], partial(score_of, t, find.final, find.by)) for t in trainings]
     scores = [all_scores[i : i + seeds] for i in range(0, len(trainings), seeds)]
     if len({score for own in scores for score in own}) == 1:
         warn(f"every training scores {scores[0][0]:g}: the candidates cannot be told apart. {_ADVICE}")
@@ -309,7 +288,7 @@ def _compared(
 
 def _check_loss(going: Sequence[Training], by: str, names: Sequence[str]) -> None:
     """Raise ConfigError at the first test after an update if a candidate has no loss of this name."""
-    for training in going if by != "metric" else ():
+    for training in going if by != METRIC else ():
         _of_candidate(names[training.candidate], partial(loss_of, training.readings[-1].losses, by))
 
 
@@ -324,19 +303,6 @@ def _of_candidate(name: str, measured: Callable[[], float]) -> float:
 _ADVICE = (
     "Train for more env steps, or play tests against other players: give agents by player, with 'random' for opponents"
 )
-
-
-def score_of(training: Training, find: FindSettings) -> float:
-    """Return the score of a training, larger for better; -inf if it failed."""
-    if training.error:
-        return -math.inf
-    tests = last_tests(training.readings, find.final)
-    if find.by == "metric":
-        return float(np.mean([test.metric for test in tests]))
-    losses = [loss for test in tests if not math.isnan(loss := loss_of(test.losses, find.by))]
-    if not losses:
-        raise ConfigError(f"by={find.by!r}: no update was made between the tests that count: train for more env steps")
-    return -float(np.mean(losses))
 
 
 def _table(candidates: Sequence[Candidate], ranking: Ranking, trainings: Sequence[Training], seeds: int) -> Any:

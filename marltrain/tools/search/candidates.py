@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -25,8 +26,8 @@ OF_ALL = ("share", "identify", "teams", "backend")
 """Arguments of `make_agents` that apply to all agents; others are settings of an entry."""
 COPIED = ("net/", "statistics/", "team/", "optimizer/")
 """Beginnings of the names of arrays of an agent that its copies take over."""
-MakeAgents = Callable[[int, Mapping[str, Any]], list[Agent]]
-"""(seed, settings) -> agents, one for each player, with some settings changed."""
+MakeAgents = Callable[[Mapping[str, Any], int], list[Agent]]
+"""(changed settings, seed) -> agents, one for each player."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +100,17 @@ def maker_of(agents: Any, env: Any, env_args: Mapping[str, Any] | None, settings
     agents: the first argument of `make_agents`, or a list of agents, one for each player, of which copies are made.
     settings: further arguments of `make_agents`; none for agents.
     """
-    given = list(agents) if isinstance(agents, list | tuple) else [agents]
-    if not any(isinstance(agent, Agent) for agent in given):
-        return lambda seed, changes: _made(agents, env, env_args, settings, seed, changes)
-    if not all(isinstance(agent, Agent) for agent in given) or isinstance(agents, Agent):
+    originals = list(agents) if isinstance(agents, list | tuple) else [agents]
+    if not any(isinstance(agent, Agent) for agent in originals):
+        return partial(new_agents, agents, env, env_args, settings)
+    if not all(isinstance(agent, Agent) for agent in originals) or isinstance(agents, Agent):
         raise AgentError(f"agents must be an algorithm, or a list with one agent per player, got {shown(agents)}")
     if settings:
         raise ConfigError(f"agents have their settings already: leave {', '.join(settings)} out")
-    return lambda seed, changes: copies_of(given, seed, changes)
+    return partial(copies_of, originals)
 
 
-def copies_of(agents: Sequence[Agent], seed: int, changes: Mapping[str, Any]) -> list[Agent]:
+def copies_of(agents: Sequence[Agent], changes: Mapping[str, Any], seed: int) -> list[Agent]:
     """Return copies of agents with the same weights, random numbers below `seed`, and some settings changed.
 
     The optimizers' moments are copied unless the optimizer changes. One object that holds several seats has one copy.
@@ -141,25 +142,28 @@ def _copy_of(agent: Agent, seed: int, changes: Mapping[str, Any]) -> Agent:
     return _with_weights(result, agent, moments="optimizer" not in changes)
 
 
-def _with_weights(made: LearningAgent, agent: LearningAgent, *, moments: bool) -> LearningAgent:
+def _with_weights(copied: LearningAgent, agent: LearningAgent, *, moments: bool) -> LearningAgent:
     """Load another agent's weights, running statistics and, with `moments`, the state of its optimizers."""
-    own, theirs = made.learner_.export(made.row), agent.learner_.export(agent.row)
+    own, theirs = copied.learner_.export(copied.row), agent.learner_.export(agent.row)
     kept = tuple(name for name in COPIED if moments or name != "optimizer/")
     arrays = {name: array for name, array in theirs.arrays.items() if name.startswith(kept)}
-    made.learner_.load(made.row, AgentState(own.info, {**own.arrays, **arrays}))
-    return made
+    copied.learner_.load(copied.row, AgentState(own.info, {**own.arrays, **arrays}))
+    return copied
 
 
-def _made(
-    agents: Any, env: Any, env_args: Mapping[str, Any] | None, settings: Mapping[str, Any], seed: int,
-    changes: Mapping[str, Any],
+def new_agents(
+    name: Any, env: Any, env_args: Mapping[str, Any] | None, settings: Mapping[str, Any],
+    changes: Mapping[str, Any], seed: int,
 ) -> list[Agent]:  # fmt: skip
-    """Return agents of `make_agents` with changes; raises ConfigError if there is none that they apply to."""
+    """Return agents of `make_agents` with settings and changes, which go before all others.
+
+    Raises ConfigError for changes if no agent learns, since they apply to none.
+    """
     common = {name: value for name, value in {**settings, **changes}.items() if name in OF_ALL}
     own, changed = ({name: value for name, value in of.items() if name not in OF_ALL} for of in (settings, changes))
-    result = make_agents(with_settings(agents, own, changed), env, env_args=env_args, seed=seed, **common)
+    result = make_agents(with_settings(name, own, changed), env, env_args=env_args, seed=seed, **common)
     if changed and not any(agent.learns for agent in result):
-        raise ConfigError(f"no agent learns, so none has the settings {', '.join(changed)}: got {shown(agents)}")
+        raise ConfigError(f"no agent learns, so none has the settings {', '.join(changed)}: got {shown(name)}")
     return result
 
 

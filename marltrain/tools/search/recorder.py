@@ -25,17 +25,6 @@ class Memory(Protocol):
         """Restore what `state_dict` returned; raises SaveError for anything else."""
 
 
-class NoMemory:
-    """The memory of a `Watch` that keeps nothing."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore nothing."""
-
-
 class Recorder(Callback):
     """Records the tests of trainings, and ends trainings early.
 
@@ -44,8 +33,8 @@ class Recorder(Callback):
 
     only_watches = True  # it ends trainings, which changes nothing in those that go on
 
-    def __init__(self, plan: Plan, trainings: Sequence[Training], watch: Watch, memory: Memory) -> None:
-        """Take the trainings of the run, player by player; memory: of `watch`."""
+    def __init__(self, plan: Plan, trainings: Sequence[Training], watch: Watch, memory: Memory | None) -> None:
+        """Take the trainings of the run, player by player; memory: of `watch`, if it keeps something."""
         self.plan, self.trainings, self.watch, self.memory = plan, trainings, watch, memory
         self.trainer: DecentralizedTrainer
         self.restored = False
@@ -78,7 +67,8 @@ class Recorder(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the outcomes so far, and the memory."""
-        return {"trainings": [training.outcome() for training in self.trainings], "memory": self.memory.state_dict()}
+        memory = {} if self.memory is None else self.memory.state_dict()
+        return {"trainings": [training.outcome() for training in self.trainings], "memory": memory}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; raises SaveError for other trainings or impossible values."""
@@ -91,7 +81,9 @@ class Recorder(Callback):
             steps = [test.env_steps for test in training.readings]
             if steps != (played[: len(steps)] if training.stopped else played):
                 raise SaveError(f"a training was tested at the env steps {steps}, and the run at {played}")
-        self.memory.load_state_dict(of_type("memory", state["memory"], dict))
+        memory = of_type("memory", state["memory"], dict)
+        if self.memory is not None:
+            self.memory.load_state_dict(memory)
         self.restored = True
         if all(training.stopped for training in self.trainings):
             self._end_stopped()

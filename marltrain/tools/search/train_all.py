@@ -14,7 +14,7 @@ from marltrain.envs.population import population_of
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.interface.joint import JointAlgorithm
-from marltrain.tools.search.recorder import Memory, NoMemory, Recorder
+from marltrain.tools.search.recorder import Memory, Recorder
 from marltrain.tools.search.saved_search import Search, another_folder
 from marltrain.tools.search.training import Plan, Training, Watch
 from marltrain.trainer.saving.checkpoint import newest
@@ -38,7 +38,7 @@ def train_all(
     Raises the errors of `Training.make` and of `watch`, and SaveError for a state that cannot be written or restored.
     """
     search = search or Search()
-    runs = _Runs(plan, watch, search, memory or NoMemory())
+    runs = _Runs(plan, watch, search, memory)
     for training in trainings:
         training.begin()
     together = [training for training in trainings if fits_population(training.agents)]
@@ -87,7 +87,7 @@ class _Runs:
     refusals: errors that are not of the trainings: of the watcher, of the files of the search, and of its state.
     """
 
-    def __init__(self, plan: Plan, watch: Watch, search: Search, memory: Memory) -> None:
+    def __init__(self, plan: Plan, watch: Watch, search: Search, memory: Memory | None) -> None:
         self.plan, self._watch, self.search, self.memory = plan, watch, search, memory
         self.refusals: list[Exception] = []
 

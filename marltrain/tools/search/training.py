@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marltrain.core.errors import ConfigError, SaveError, shown
+from marltrain.core.errors import AgentError, ConfigError, SaveError, shown
 from marltrain.core.layout import Array
 from marltrain.core.settings import check_function
-from marltrain.envs import Source
+from marltrain.envs import Source, resolve
 from marltrain.policies.agents.agent import Agent
 from marltrain.storage.checks import counted, of_type
 from marltrain.trainer.decentralized import DecentralizedTrainer
@@ -24,6 +24,8 @@ from marltrain.trainer.reporting.functions import described_function
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.settings import RewardMetric
 
+METRIC = "metric"
+"""What trainings are scored by, unless it is a loss."""
 LOSS, TOTAL = "loss", "loss/total"
 """Beginning of the names of losses among the metrics of updates, and the name of the total."""
 TESTS = 10
@@ -130,8 +132,8 @@ class Plan:
 
     @classmethod
     def of(
-        cls, tool: str, source: Source, steps: int, reward_metric: RewardMetric, trainer: Mapping[str, Any] | None,
-        every: int | None = None,
+        cls, tool: str, env: Any, env_args: Mapping[str, Any] | None, steps: int, reward_metric: RewardMetric,
+        trainer: Mapping[str, Any] | None, every: int | None = None,
     ) -> Plan:  # fmt: skip
         """Return the plan of a tool whose argument `trainer` holds further arguments of the trainer.
 
@@ -143,21 +145,21 @@ class Plan:
             raise ConfigError(f"{tool}: trainer must be a mapping from argument to value, got {shown(trainer)}")
         if reward_metric is not None:
             check_function("reward_metric", reward_metric, "rewards")
-        given = dict(trainer or {})
+        arguments = dict(trainer or {})
         for name, remedy in OF_TOOLS.items():
-            if name in given:
-                raise ConfigError(f"{tool}: trainer={{{name!r}: {shown(given[name])}}} cannot be given: {remedy}")
-        if every is not None and given.get("test_freq_steps", every) != every:
+            if name in arguments:
+                raise ConfigError(f"{tool}: trainer={{{name!r}: {shown(arguments[name])}}} cannot be given: {remedy}")
+        if every is not None and (other := arguments.get("test_freq_steps", every)) != every:
             raise ConfigError(
-                f"{tool}: every={every} and trainer={{'test_freq_steps': {shown(given['test_freq_steps'])}}} are both "
-                "env steps between tests: leave one of them out"
+                f"{tool}: every={every} and trainer={{'test_freq_steps': {shown(other)}}} are both env steps between "
+                "tests: leave one of them out"
             )
-        settings = {"test_freq_steps": every or max(1, steps // TESTS), "episodes_per_test": 20, **given}
+        settings = {"test_freq_steps": every or max(1, steps // TESTS), "episodes_per_test": 20, **arguments}
         if settings["test_freq_steps"] is None:
             raise ConfigError(f"{tool}: trainer={{'test_freq_steps': None}}: the metric needs tests; give env steps")
-        result = cls(source, steps, reward_metric, settings)
+        result = cls(resolve(env, env_args), steps, reward_metric, settings)
         try:
-            result.trainer(source, 0, Callback(), None)
+            result.trainer(result.source, 0, Callback(), None)
         except ConfigError as error:
             raise ConfigError(f"{tool}: trainer: {error}") from error
         return result
@@ -199,9 +201,33 @@ It may end one by `stopped = True`. It must set `replaced = True` for one whose 
 """
 
 
-def last_tests(readings: Sequence[Reading], final: float) -> Sequence[Reading]:
-    """Return the last share `final` of the tests of a training, one at least."""
-    return readings[-max(1, round(final * len(readings))) :]
+def score_of(training: Training, final: float, by: str = METRIC) -> float:
+    """Return the score of a training, larger for better; -inf if it failed.
+
+    final: the share of the tests, the last ones, one at least, whose mean is the score.  by: "metric", "loss" or the
+    name of a loss, which is negated.  Raises ConfigError for a loss that was not measured.
+    """
+    if training.error:
+        return -math.inf
+    tests = training.readings[-max(1, round(final * len(training.readings))) :]
+    if by == METRIC:
+        return float(np.mean([test.metric for test in tests]))
+    losses = [loss for test in tests if not math.isnan(loss := loss_of(test.losses, by))]
+    if not losses:
+        raise ConfigError(f"by={by!r}: no update was made between the tests that count: train for more env steps")
+    return -float(np.mean(losses))
+
+
+def failed_of(tool: str, trainings: Sequence[Training], names: Sequence[str]) -> list[Training]:
+    """Return the trainings that failed; raises AgentError, naming the first one, if all did.
+
+    names: of the candidates.
+    """
+    failed = [training for training in trainings if training.error]
+    if len(failed) == len(trainings):
+        first = f"candidate {names[failed[0].candidate]!r}, seed {failed[0].seed}"
+        raise AgentError(f"{tool}: every training failed; the first one, of {first}: {failed[0].error}")
+    return failed
 
 
 def loss_of(losses: Mapping[str, float], name: str = LOSS) -> float:

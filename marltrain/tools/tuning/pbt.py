@@ -7,7 +7,7 @@ of the best fifth, and change the settings. The weights move from row to row of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.core.errors import AgentError, ConfigError, MarlTrainError, SaveError
+from marltrain.core.errors import AgentError, ConfigError, SaveError
 from marltrain.core.remedies import written
 from marltrain.core.seeds import child_seed, generator, restored, state_of
 from marltrain.core.settings import Range, checked_arguments, setting, validate
-from marltrain.envs import resolve
+from marltrain.envs import probe
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.checks import counted, of_type
-from marltrain.tools.search.candidates import described
+from marltrain.tools.search.candidates import Candidate, described, new_agents
 from marltrain.tools.search.saved_search import search_in
 from marltrain.tools.search.train_all import fits_population, train_all
-from marltrain.tools.search.training import Plan, Training
+from marltrain.tools.search.training import Plan, Training, failed_of
 from marltrain.tools.tuning.space import Space
-from marltrain.tools.tuning.trials import agents_with
 from marltrain.trainer.settings import RewardMetric
 
 if TYPE_CHECKING:
@@ -118,24 +117,26 @@ def population_based_training(
     environment or if all members fail. An error of the environment or of an agent ends the population, and is raised.
     Raises ConfigError for a folder with a population of other settings, and SaveError for a damaged one.
     """
-    asked = PBTSettings(members=members, steps=steps, every=every, share=share, seed=seed)
-    validate(asked, "population_based_training")
+    options = PBTSettings(members=members, steps=steps, every=every, share=share, seed=seed)
+    validate(options, "population_based_training")
     found = Space.of(name, space or {}, per_row=True)
     if found.choices or found.whole:
         raise ConfigError("population_based_training: settings are searched in ranges of numbers that are not whole")
     tool = "population_based_training"
-    plan = Plan.of(tool, resolve(env, env_args), asked.steps, reward_metric, trainer, asked.every)
-    if (between := plan.settings["test_freq_steps"]) >= asked.steps:
+    plan = Plan.of(tool, env, env_args, options.steps, reward_metric, trainer, options.every)
+    if (between := plan.settings["test_freq_steps"]) >= options.steps:
         raise ConfigError(
-            f"{tool}: {between} env steps between tests, of {asked.steps}: no member would copy another, which needs a "
-            f"test before the last one. Give a smaller number: {written('every=...', '--test-freq-steps INT')}"
+            f"{tool}: {between} env steps between tests, of {options.steps}: no member would copy another, which needs "
+            f"a test before the last one. Give a smaller number: {written('every=...', '--test-freq-steps INT')}"
         )
-    population = _Population(found, asked)
+    population, players = _Population(found, options), probe(plan.source).names
+    candidates = [
+        Candidate(_member(m, own), own, partial(new_agents, name, env, env_args, {}, {**found.fixed, **own}))
+        for m, own in enumerate(population.settings)
+    ]
+    seeds = [child_seed(options.seed, "member", m) for m in range(options.members)]
     trainings = [
-        Training(
-            m, own, partial(population.agents, m, partial(agents_with, algo=name, env=env, env_args=env_args), own)
-        )
-        for m, own in enumerate(child_seed(asked.seed, "member", m) for m in range(asked.members))
+        Training(m, seeds[m], partial(candidate.agents, seeds[m], players)) for m, candidate in enumerate(candidates)
     ]
     first = trainings[0].make()
     population.check_changes(first)
@@ -150,18 +151,20 @@ def population_based_training(
         )
     about = {
         "tool": tool, "algorithm": described(name), "space": found.described(),
-        "order": list(found.ranges), **plan.about(), "members": asked.members, "share": asked.share,
-        "seed": asked.seed,
+        "order": list(found.ranges), **plan.about(), "members": options.members, "share": options.share,
+        "seed": options.seed,
     }  # fmt: skip
     with search_in(resume, about, agents=True) as search:
         train_all(plan, trainings, population.after_test, alone=False, search=search, memory=population)
-    alive = [training for training in trainings if not training.error]
-    if not alive:
-        raise AgentError(f"population_based_training: every member failed; member 0: {trainings[0].error}")
-    best = max(alive, key=lambda training: training.readings[-1].metric)
+    failed_of(tool, trainings, [candidate.name for candidate in candidates])
+    best = max((t for t in trainings if not t.error), key=lambda training: training.readings[-1].metric)
     last = best.readings[-1].metric
     chosen = population.settings[best.candidate]
     return PBTResult(best.candidate, best.agents, last, chosen, population.table())
+
+
+def _member(number: int, settings: Mapping[str, float]) -> str:
+    return f"member {number} ({', '.join(f'{name}={value:.4g}' for name, value in settings.items())})"
 
 
 class _Population:
@@ -170,20 +173,11 @@ class _Population:
     settings: of each member.  rows: what `table` shows.
     """
 
-    def __init__(self, space: Space, asked: PBTSettings) -> None:
-        self.fixed, self.ranges = space.fixed, space.ranges
-        self.asked, self.rng = asked, generator(asked.seed, "pbt")
-        self.settings = [{name: self._drawn(own) for name, own in self.ranges.items()} for _ in range(asked.members)]
+    def __init__(self, space: Space, options: PBTSettings) -> None:
+        self.ranges = space.ranges
+        self.options, self.rng = options, generator(options.seed, "pbt")
+        self.settings = [{name: self._drawn(own) for name, own in self.ranges.items()} for _ in range(options.members)]
         self.rows: list[dict[str, Any]] = []
-
-    def agents(self, member: int, make: Callable[..., list[Agent]], seed: int) -> list[Agent]:
-        """Return the agents of a member, make(settings, seed=seed); an error names the member and its settings."""
-        settings = self.settings[member]
-        try:
-            return make({**self.fixed, **settings}, seed=seed)
-        except MarlTrainError as error:
-            drawn = ", ".join(f"{name}={value:.4g}" for name, value in settings.items())
-            raise type(error)(f"population_based_training: member {member} ({drawn}): {error}") from error
 
     def check_changes(self, agents: Sequence[Agent]) -> None:
         """Raise ConfigError if a setting that is searched cannot change in training."""
@@ -204,10 +198,10 @@ class _Population:
             rows[m]["copied"] = -1
         self.rows += rows.values()
         step = going[0].readings[-1].env_steps if going else 0
-        if not going or step == 0 or step >= self.asked.steps:
+        if not going or step == 0 or step >= self.options.steps:
             return
         order = sorted(going, key=lambda training: training.readings[-1].metric)
-        count = min(len(order) // 2, max(1, round(self.asked.share * len(order))))
+        count = min(len(order) // 2, max(1, round(self.options.share * len(order))))
         for worst in order[:count]:
             donor = order[len(order) - 1 - int(self.rng.integers(count))]
             rows[worst.candidate]["copied"] = donor.candidate
@@ -224,15 +218,15 @@ class _Population:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; raises SaveError for other members or settings out of their ranges."""
         settings = of_type("settings", state["settings"], list)
-        if len(settings) != self.asked.members:
-            raise SaveError(f"settings of {len(settings)} members are saved, and there are {self.asked.members}")
+        if len(settings) != self.options.members:
+            raise SaveError(f"settings of {len(settings)} members are saved, and there are {self.options.members}")
         self.settings = [self._checked(own) for own in settings]
         self.rows = [self._row(row) for row in of_type("rows", state["rows"], list)]
         self.rng = restored(state["rng"])
 
     def _row(self, row: Any) -> dict[str, Any]:
         """Return a row of the table from a state."""
-        most = self.asked.members - 1
+        most = self.options.members - 1
         names = ("member", "env_steps", "metric", *self.ranges, "copied")
         if tuple(of_type("a row", row, dict)) != names:
             raise SaveError(f"a row must hold {', '.join(names)}, got {', '.join(row):.80}")

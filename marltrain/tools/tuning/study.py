@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marltrain.core.errors import ConfigError, shown
+from marltrain.core.errors import ConfigError
 from marltrain.core.extras import imported
 from marltrain.core.seeds import child_seed
+from marltrain.trainer.saving.resume import difference_of
 
 PRUNERS = ("median", "hyperband", "none")
 SLOT, OWNER, ERROR = "slot", "owner", "error"
@@ -89,7 +90,7 @@ class Study:
             used = {trial.user_attrs[SLOT] for trial in self._counted(fail_abandoned=True)}
             try:
                 for slot in [slot for slot in range(self.plan.trials) if slot not in used][:most]:
-                    claimed.append((self._asked(slot), {}))
+                    claimed.append((self._new_trial(slot), {}))
                     claimed[-1] = (claimed[-1][0], suggest(claimed[-1][0]))
             except BaseException:
                 for trial, _ in claimed:
@@ -97,7 +98,7 @@ class Study:
                 raise
         return claimed
 
-    def _asked(self, slot: int) -> Any:
+    def _new_trial(self, slot: int) -> Any:
         """Return a new trial of a slot."""
         self.study.sampler = self._optuna.samplers.TPESampler(
             seed=child_seed(self.plan.seed, "slot", slot), n_startup_trials=self.plan.warmup_trials
@@ -159,17 +160,15 @@ class Study:
 
     def _check_about(self) -> None:
         """Record what a new study searches; raise ConfigError if an older one searches something else."""
-        asked, stored = dict(self.plan.about), self.study.user_attrs.get(ABOUT)
+        about, stored = dict(self.plan.about), self.study.user_attrs.get(ABOUT)
         if stored is None and not self.study.get_trials(deepcopy=False):
-            self.study.set_user_attr(ABOUT, asked)
+            self.study.set_user_attr(ABOUT, about)
             return
-        for key in sorted({*asked, *(stored or {})}):
-            was, now = (known.get(key, "nothing") for known in (stored or {}, asked))
-            if was != now:
-                raise ConfigError(
-                    f"study {self.plan.name!r} of {self.plan.storage} was begun with {key}: {shown(was)}, and is now "
-                    f"to go on with {shown(now)}. Name another study for other searches: study=..., --study"
-                )
+        if difference := difference_of(stored or {}, about, ""):
+            raise ConfigError(
+                f"study {self.plan.name!r} of {self.plan.storage} was begun with other settings: {difference}. Name "
+                "another study for other searches: study=..., --study"
+            )
 
     def _pruner(self) -> Any:
         plan, pruners = self.plan, self._optuna.pruners

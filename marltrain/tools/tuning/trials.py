@@ -11,12 +11,11 @@ import numpy as np
 
 from marltrain.core.errors import MarlTrainError, error_text, warn
 from marltrain.policies.agents.agent import Agent
-from marltrain.tools.search.candidates import OF_ALL, with_settings
+from marltrain.tools.search.candidates import new_agents
 from marltrain.tools.search.train_all import train_all
-from marltrain.tools.search.training import Plan, Training, last_tests
+from marltrain.tools.search.training import Plan, Training, score_of
 from marltrain.tools.tuning.space import Space
 from marltrain.tools.tuning.study import SLOT, Study
-from marltrain.trainer.make_agents import make_agents
 
 Tell = Callable[[str], None]
 
@@ -38,20 +37,11 @@ class Subject:
 
     def make(self, settings: Mapping[str, Any], seed: int) -> list[Agent]:
         """Return agents with some settings."""
-        return agents_with(settings, self.algo, self.env, self.env_args, seed)
+        return new_agents(self.algo, self.env, self.env_args, {}, settings, seed)
 
     def metric(self, training: Training) -> float:
         """Return the metric of a training: the mean over its last tests."""
-        return float(np.mean([test.metric for test in last_tests(training.readings, self.final)]))
-
-
-def agents_with(
-    settings: Mapping[str, Any], algo: Any, env: Any, env_args: Mapping[str, Any] | None, seed: int
-) -> list[Agent]:
-    """Return agents with some settings, which take precedence over those of pairs (algorithm, settings)."""
-    common = {name: value for name, value in settings.items() if name in OF_ALL}
-    own = {name: value for name, value in settings.items() if name not in OF_ALL}
-    return make_agents(with_settings(algo, {}, own), env, env_args=env_args, seed=seed, **common)
+        return score_of(training, self.final)
 
 
 @dataclass(eq=False)

@@ -15,7 +15,6 @@ import numpy as np
 from marltrain.core.errors import AgentError, ConfigError, WorkerError, error_text, printable, warn
 from marltrain.core.seeds import child_seed
 from marltrain.core.settings import checked_arguments, setting, validate
-from marltrain.envs import resolve
 from marltrain.processes.children import start, start_context
 from marltrain.storage.json_files import to_json
 from marltrain.tools.run_files.writing import write_settings
@@ -153,42 +152,42 @@ def tune(
     A trial that fails is reported, and the study goes on.
     Raises ConfigError for a wrong argument, and AgentError if no trial is complete.
     """
-    asked = TuneSettings(
+    options = TuneSettings(
         trials=trials, steps=steps, seeds=seeds, population=population, jobs=jobs, storage=storage, study=study,
         seed=seed, pruner=pruner, warmup_trials=warmup_trials, warmup_steps=warmup_steps, fresh_seeds=fresh_seeds,
         final=final,
     )  # fmt: skip
-    validate(asked, "tune")
+    validate(options, "tune")
     subject = Subject(
-        name, env, env_args, Plan.of("tune", resolve(env, env_args), asked.steps, reward_metric, trainer),
-        Space.of(name, space or {}, per_row=asked.population > 1),
-        [child_seed(asked.seed, "trials", i) for i in range(asked.seeds)], asked.final,
+        name, env, env_args, Plan.of("tune", env, env_args, options.steps, reward_metric, trainer),
+        Space.of(name, space or {}, per_row=options.population > 1),
+        [child_seed(options.seed, "trials", i) for i in range(options.seeds)], options.final,
     )  # fmt: skip
     _warn_of_unsaved(subject)
     with ExitStack() as stack:
-        if asked.jobs > 1 and storage is None:
+        if options.jobs > 1 and storage is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             storage = f"sqlite:///{folder}/study.db"
-        unpruned = asked.steps // 5 if asked.warmup_steps is None else asked.warmup_steps
+        unpruned = options.steps // 5 if options.warmup_steps is None else options.warmup_steps
         plan = StudyPlan(
-            study, storage, asked.trials, asked.seed, pruner, asked.warmup_trials, unpruned,
-            int(subject.plan.settings["test_freq_steps"]), asked.steps, _about(subject, asked, unpruned),
+            study, storage, options.trials, options.seed, pruner, options.warmup_trials, unpruned,
+            int(subject.plan.settings["test_freq_steps"]), options.steps, _about(subject, options, unpruned),
         )  # fmt: skip
         result = Study(plan)
-        if asked.jobs == 1:
-            run_trials(result, subject, asked.population, _tell if progress else _nothing)
+        if options.jobs == 1:
+            run_trials(result, subject, options.population, _tell if progress else _nothing)
         else:
-            _in_processes(plan, subject, asked, progress=progress)
-        return _result(result, subject, asked)
+            _in_processes(plan, subject, options, progress=progress)
+        return _result(result, subject, options)
 
 
-def _about(subject: Subject, asked: TuneSettings, unpruned: int) -> dict[str, Any]:
+def _about(subject: Subject, options: TuneSettings, unpruned: int) -> dict[str, Any]:
     """Return what a study searches; how many trials there are, and who makes them, may change."""
     plan, names = subject.plan, ("steps", "seeds", "seed", "final", "pruner", "warmup_trials")
     return {
         "env": plan.source.name, "env_args": to_json(dict(plan.source.arguments)), "algorithm": to_json(subject.algo),
         "reward_metric": to_json(plan.reward_metric), "warmup_steps": unpruned,
-        **{name: getattr(asked, name) for name in names},
+        **{name: getattr(options, name) for name in names},
         **{f"trainer {name}": to_json(value) for name, value in plan.settings.items()},
         **{f"setting {name}": value for name, value in subject.space.described().items()},
     }  # fmt: skip
@@ -216,7 +215,7 @@ def _nothing(line: str) -> None:
     """Report no trials."""
 
 
-def _result(study: Study, subject: Subject, asked: TuneSettings) -> TuneResult:
+def _result(study: Study, subject: Subject, options: TuneSettings) -> TuneResult:
     """Train the best settings again, and collect the tables."""
     finished, best = study.finished(), study.best()
     table = _table(finished)
@@ -226,11 +225,11 @@ def _result(study: Study, subject: Subject, asked: TuneSettings) -> TuneResult:
             f"tune: none of {len(finished)} trials is complete. {errors[0] if errors else 'All are pruned'}"
         )
     chosen = subject.space.settings_of(best.params)
-    metrics = evaluate(subject, chosen, [child_seed(asked.seed, "fresh", i) for i in range(asked.fresh_seeds)])
+    metrics = evaluate(subject, chosen, [child_seed(options.seed, "fresh", i) for i in range(options.fresh_seeds)])
     known = bool(metrics)
     interval = bootstrap(np.array(metrics)) if known else (float("nan"), float("nan"))
     own = subject.algo[1] if is_pair(subject.algo) else {}
-    settings = {"trainer": {"steps_per_train": asked.steps, **subject.plan.settings}, "agents": {**own, **chosen}}
+    settings = {"trainer": {"steps_per_train": options.steps, **subject.plan.settings}, "agents": {**own, **chosen}}
     return TuneResult(
         settings, float(np.mean(metrics)) if known else float("nan"), interval, tuple(metrics), table, study.study
     )
@@ -247,17 +246,17 @@ def _table(trials: list[Any]) -> Any:
     return pd.DataFrame(rows)
 
 
-def _in_processes(plan: StudyPlan, subject: Subject, asked: TuneSettings, *, progress: bool) -> None:
+def _in_processes(plan: StudyPlan, subject: Subject, options: TuneSettings, *, progress: bool) -> None:
     """Make trials in several processes, which share the storage; raise the error of the first one that fails."""
     context = start_context(ADVICE)
     children: dict[Connection, Any] = {}
     try:
-        for _ in range(asked.jobs):
+        for _ in range(options.jobs):
             try:
-                process, pipe = start(context, _job, plan, subject, asked.population)
+                process, pipe = start(context, _job, plan, subject, options.population)
             except (AttributeError, TypeError) as error:  # what pickle raises
                 raise ConfigError(
-                    f"tune: jobs={asked.jobs} sends its arguments to other processes: {error}. {ADVICE}"
+                    f"tune: jobs={options.jobs} sends its arguments to other processes: {error}. {ADVICE}"
                 ) from error
             children[pipe] = process
         failure = _first_error(children, _tell if progress else _nothing)

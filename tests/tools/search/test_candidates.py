@@ -26,7 +26,7 @@ def test_copies_have_the_weights_and_moments_and_other_random_numbers():
     trainer(run_dir=False, steps_per_train=40).train(agents, [1, 0], plot=False)
     agents[0].hyper.epsilon = 0.25
     before = digest(agents[0])
-    copies: list[Any] = copies_of(agents, 5, {"learning_rate": 0.5})
+    copies: list[Any] = copies_of(agents, {"learning_rate": 0.5}, 5)
     own, theirs = copies[0].state(), agents[0].state()
     assert all(np.array_equal(own.arrays[name], array) for name, array in theirs.arrays.items())
     assert (copies[0].hyper.learning_rate, copies[0].hyper.epsilon) == (0.5, 0.25)
@@ -40,7 +40,7 @@ def test_copies_have_the_weights_and_moments_and_other_random_numbers():
 def test_another_optimizer_starts_without_moments():
     agents = ppo()
     trainer(run_dir=False, steps_per_train=40).train(agents, [1, 1], plot=False)
-    copied = copies_of(agents, 1, {"optimizer": "sgd", "momentum": 0.9})[0].state().arrays
+    copied = copies_of(agents, {"optimizer": "sgd", "momentum": 0.9}, 1)[0].state().arrays
     before = agents[0].state().arrays
     assert all(np.array_equal(copied[name], array) for name, array in before.items() if name.startswith("net/"))
     assert not any(array.any() for name, array in copied.items() if name.startswith("optimizer/"))
@@ -48,26 +48,26 @@ def test_another_optimizer_starts_without_moments():
 
 def test_an_agent_in_several_seats_has_one_copy():
     shared = mt.make_agents("ppo", Identity, env_args=SHORT, share=True, network=SMALL, seed=0)
-    first, second = copies_of(shared, 1, {})
+    first, second = copies_of(shared, {}, 1)
     assert first is second and first is not shared[0]
 
 
 def test_changes_go_before_the_settings_of_an_entry():
     make = maker_of(("ppo", {"learning_rate": 0.1, "network": SMALL}), Identity, SHORT, {"epochs": 3})
-    agents: list[Any] = make(4, {"learning_rate": 0.2})
+    agents: list[Any] = make({"learning_rate": 0.2}, 4)
     assert [agent.hyper.learning_rate for agent in agents] == [0.2, 0.2] and agents[0].settings.epochs == 3
 
 
 def test_settings_go_to_the_entries_that_learn():
     make = maker_of({"player_0": "ppo", "*": "random"}, Identity, SHORT, {"network": SMALL, "backend": "torch"})
-    agents: list[Any] = make(4, {"learning_rate": 0.2})
+    agents: list[Any] = make({"learning_rate": 0.2}, 4)
     assert agents[0].hyper.learning_rate == 0.2 and agents[0].settings.network == SMALL
     assert isinstance(agents[1], mt.RandomAgent)
     assert with_settings(["dqn", ("random", {}), mt.RandomAgent], {"gamma": 0.9}, {}) == [
         ("dqn", {"gamma": 0.9}), ("random", {}), mt.RandomAgent,
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="no agent learns, so none has the settings learning_rate: got 'random'"):
-        maker_of("random", Identity, SHORT, {})(4, {"learning_rate": 0.2})
+        maker_of("random", Identity, SHORT, {})({"learning_rate": 0.2}, 4)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from marltrain.core.errors import ConfigError
-from marltrain.envs import resolve
 from marltrain.tools.search.training import OF_TOOLS, Plan, loss_of
 from tests.toys import Identity
 
@@ -14,7 +13,7 @@ from tests.toys import Identity
 def test_arguments_that_trainings_of_tools_do_not_have_are_refused(name):
     """A run of many trainings counts no episodes, and its metric is none: hooks and budgets of them would be lost."""
     with pytest.raises(ConfigError, match=rf"find: trainer=\{{'{name}': 7\}} cannot be given: \w+"):
-        Plan.of("find", resolve(Identity), 20, None, {name: 7})
+        Plan.of("find", Identity, None, 20, None, {name: 7})
 
 
 def test_losses_by_name():

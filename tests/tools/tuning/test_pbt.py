@@ -123,9 +123,7 @@ def test_wrong_arguments_are_refused():
         mt.population_based_training("ppo", Identity, trainer={"num_train_envs": 0}, env_args=SHORT)
     with pytest.raises(ConfigError, match=r"every=8 and trainer=.'test_freq_steps': 12. are both env steps between"):
         mt.population_based_training("ppo", Identity, every=8, trainer={"test_freq_steps": 12}, env_args=SHORT)
-    with pytest.raises(
-        ConfigError, match=r"member 0 \(learning_rate=0.00.*, clip=-.*\): player 'player_0': .*clip must"
-    ):
+    with pytest.raises(ConfigError, match=r"member 0 \(learning_rate=0.00.*, clip=-.*player_0.*clip must"):
         mt.population_based_training(
             "ppo",
             Identity,

@@ -82,9 +82,9 @@ def _ask_and_die(storage):
 def test_a_study_searches_what_it_was_begun_with(tmp_path):
     storage = f"sqlite:///{tmp_path}/a.db"
     tune(storage=storage, trials=1, fresh_seeds=0)
-    with pytest.raises(ConfigError, match=r"begun with setting epochs: 1, .* on with .*Name another study"):
+    with pytest.raises(ConfigError, match=r"tune.*setting epochs is \[.*and was 1"):
         tune({**SPACE, "epochs": [1, 2]}, storage=storage, trials=2)
-    with pytest.raises(ConfigError, match="was begun with env"):
+    with pytest.raises(ConfigError, match=r"tune.*env is .*CartPole"):
         mt.tune("ppo", "marltrain/CartPole-v1", SPACE, trials=2, steps=24, storage=storage)
 
 
@@ -104,7 +104,7 @@ def seen(monkeypatch):
         result.append(mt.make_agents(*args, **settings))
         return result[-1]
 
-    monkeypatch.setattr(trials_of, "make_agents", recorded)
+    monkeypatch.setattr("marltrain.tools.search.candidates.make_agents", recorded)
     return result
 
 
