@@ -42,17 +42,17 @@ def export(options: dict[str, Any]) -> None:
     folder = Path(options["run"])
     run = opened_run(options)
     spec = probe(resolve(run.env, run.env_args))
-    asked, out = options.pop("player", []), Path(options.pop("out", folder / "export"))
-    for name in asked:
+    chosen, out = options.pop("player", []), Path(options.pop("out", folder / "export"))
+    for name in chosen:
         if name not in spec.names:
             raise ConfigError(f"--player: {run.env} has no player {name!r}.{did_you_mean(name, spec.names)}"
                               f" There are {', '.join(spec.names)}")  # fmt: skip
     seats: dict[int, list[int]] = {}
     for seat, agent in enumerate(run.agents):
         name, inner = spec.names[seat], agent.inner if isinstance(agent, FrozenAgent) else agent
-        if name in asked or (not asked and isinstance(inner, LearningAgent)):
+        if name in chosen or (not chosen and isinstance(inner, LearningAgent)):
             seats.setdefault(id(agent), []).append(seat)
-        elif not asked:
+        elif not chosen:
             say(f"{name}: left out, a {type(inner).__name__} has no network to export")
     if not seats:
         raise ConfigError(f"export: no agent of {folder} has a network to export")

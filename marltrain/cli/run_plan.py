@@ -32,12 +32,12 @@ def pop_plan(options: dict[str, Any]) -> RunPlan:
     from_file = is_run_file(env)
     if own_env is not None and not from_file:
         raise ConfigError("--env has a meaning only with the file of a run")
-    plan = _read(env, own_env, given=options) if from_file else RunPlan(env)
+    plan = _read(env, own_env, overridden=options) if from_file else RunPlan(env)
     plan = _begun(plan, options)
     add_working_folder(plan.env)
     env_args = {**plan.env_args, **key_values("--env-arg", options.pop("env_arg", []))}
     plan = _with_settings(plan, options.pop("algo", []), key_values("--set", options.pop("set", [])))
-    given = pop_given(options, *FLAGS, "backend", "weights", "run_dir") | pop_teams(options)
+    of_options = pop_given(options, *FLAGS, "backend", "weights", "run_dir") | pop_teams(options)
     for name in ("resources", "learner_resources"):
         if name in options:
             options[name] = key_values(f"--{name.replace('_', '-')}", options[name])
@@ -47,7 +47,7 @@ def pop_plan(options: dict[str, Any]) -> RunPlan:
         options["progress"] = "dashboard"
     callbacks = _joined(plan.callbacks, pop_callbacks(options))
     trainer = {**plan.trainer, **pop_given(options, *(f.name for f in fields(TrainerSettings)))}
-    return replace(plan, env_args=env_args, trainer=trainer, callbacks=callbacks, **given)
+    return replace(plan, env_args=env_args, trainer=trainer, callbacks=callbacks, **of_options)
 
 
 def _joined(of_file: Sequence[Callback], of_options: Sequence[Callback]) -> tuple[Callback, ...]:
@@ -61,11 +61,11 @@ def _joined(of_file: Sequence[Callback], of_options: Sequence[Callback]) -> tupl
     return (*of_file, *of_options)
 
 
-def _read(path: str, env: str | None, *, given: Collection[str]) -> RunPlan:
+def _read(path: str, env: str | None, *, overridden: Collection[str]) -> RunPlan:
     from marltrain.envs.registry import imports_only_known
     from marltrain.tools.run_files.reading import read_plan
 
-    plan = read_plan(path, given)
+    plan = read_plan(path, overridden)
     if env is None and not imports_only_known(plan.env):
         raise ConfigError(
             f"{path}: the run's environment is {plan.env!r}. No file may choose what code is run: if you know this "

@@ -114,9 +114,9 @@ def opened_run(options: dict[str, Any]) -> SavedRun:
 
     if "env" in options:
         add_working_folder(options["env"])
-    folder, asked = options.pop("run"), options.pop("agents", None)
-    run = open_run(folder, env=options.pop("env", None), agents=asked, **loading_arguments(options))
-    if asked is None and run.chosen == "last":
+    folder, chosen_agents = options.pop("run"), options.pop("agents", None)
+    run = open_run(folder, env=options.pop("env", None), agents=chosen_agents, **loading_arguments(options))
+    if chosen_agents is None and run.chosen == "last":
         say(f"{folder} holds no best agents, since no test was played: these are the last, {Path(folder) / 'last'}")
     return run
 

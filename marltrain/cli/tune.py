@@ -150,10 +150,10 @@ def _population(
         say(f"  {path}")
 
 
-def _values(given: Sequence[Sequence[str]]) -> dict[str, list[Any]]:
+def _values(texts: Sequence[Sequence[str]]) -> dict[str, list[Any]]:
     """Return the values of each setting for texts [KEY=VALUE, VALUE, ...]; raises ConfigError for other texts."""
     result: dict[str, list[Any]] = {}
-    for first, *rest in given:
+    for first, *rest in texts:
         for name, value in key_values("--set", [first]).items():
             if name in result:
                 raise ConfigError(f"--set names {name!r} twice")

@@ -15,11 +15,11 @@ def ray(packages: Packages, version: str | None) -> Section:
     """Return the section of Ray; version: that is installed, or None."""
     needed = next((one.requirement for one in packages.extras.get("ray", ()) if one.name == "ray"), None)
     facts = [Fact("version", version, version or "not installed"), Fact("needed", needed)]
-    asked = mode()
-    facts.append(Fact(MODE, asked, asked or f"not set: {ON}"))
+    variable = mode()
+    facts.append(Fact(MODE, variable, variable or f"not set: {ON}"))
     findings = []
-    if asked is not None and asked.lower() != ON:
-        findings.append(Finding(EXTRA, "Ray's token", f"{MODE}={asked}: marltrain starts no cluster without a token",
+    if variable is not None and variable.lower() != ON:
+        findings.append(Finding(EXTRA, "Ray's token", f"{MODE}={variable}: marltrain starts no cluster without a token",
                                 f"unset {MODE}"))  # fmt: skip
     if os.environ.get(TOKEN):
         return Section("ray", [*facts, Fact("token", {"from": TOKEN}, f"in {TOKEN}")], findings if version else [])

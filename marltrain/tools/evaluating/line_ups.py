@@ -95,9 +95,9 @@ def _agents(
     return agents
 
 
-def are_agents(given: Any) -> bool:
+def are_agents(value: Any) -> bool:
     """Return whether an object is a sequence of agents, or a mapping with agents as its values."""
-    agents = without_seats(given)
+    agents = without_seats(value)
     return isinstance(agents, Sequence) and all(isinstance(agent, Agent) for agent in agents)
 
 

@@ -67,7 +67,7 @@ def draw_wins(found: EvaluationResult) -> Figure:
     """Draw the shares of episodes that were won, drawn and lost; a row for each player of each match."""
     table = found.table.iloc[:MOST_ROWS]
     keys = _keys(found) or ["player"]
-    figure, ax = _row_axes([_told(row, keys) for _, row in table.iterrows()])
+    figure, ax = _row_axes([_label_of(row, keys) for _, row in table.iterrows()])
     places, left = np.arange(len(table))[::-1], np.zeros(len(table))
     for name, color in (("won", WON), ("drawn", DRAWN), ("lost", LOST)):
         ax.barh(places, table[name], left=left, height=0.7, color=color, label=name)
@@ -123,7 +123,7 @@ def _keys(found: EvaluationResult, but: str = "") -> list[str]:
     return [*varied, *match, *(["player"] if len(found.players) > 1 else [])]
 
 
-def _told(row: Any, keys: Sequence[str]) -> str:
+def _label_of(row: Any, keys: Sequence[str]) -> str:
     """Return the values of a row that tell it apart: "N=3, agent_0, a vs b"."""
     grid = [f"{name}={row[name]}" for name in keys if name not in (*MATCH, "player")]
     player = [str(row["player"])] if "player" in keys else []
@@ -145,7 +145,7 @@ def _panels(found: EvaluationResult, axis: str, apart: Sequence[str], within: Se
     height = PANEL[1] + LINE * len(apart)
     figure = new_figure(0.6 + PANEL[0] * columns, 0.4 + height * lines) if apart else new_figure(7.2, 3.9)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-    data = list(dict.fromkeys(_told(row, within) for _, row in found.table.iterrows()))
+    data = list(dict.fromkeys(_label_of(row, within) for _, row in found.table.iterrows()))
     named = [name or str(found.table["player"].iloc[0]) for name in data]
     names = dict(zip(data, labels(named, inches=legend_room(axes[0, 0])), strict=True))
     for ax, rows in zip(axes.ravel(), panels, strict=False):
@@ -169,8 +169,8 @@ def _panels(found: EvaluationResult, axis: str, apart: Sequence[str], within: Se
 
 def _add_titles(ax: Axes, row: Any, keys: Sequence[str]) -> None:
     """Write the values of a panel above it, a line for each part of its name."""
-    parts = [_told(row, [key]) for key in keys if key not in MATCH]
-    parts += [_told(row, MATCH)] if MATCH[0] in keys else []
+    parts = [_label_of(row, [key]) for key in keys if key not in MATCH]
+    parts += [_label_of(row, MATCH)] if MATCH[0] in keys else []
     ax.set_title("\n".join(label(part, inches=PANEL[0] - 0.5) for part in parts), loc="left", color=INK, fontsize=SIZE)
 
 
@@ -178,7 +178,7 @@ def _lines(ax: Axes, rows: pd.DataFrame, axis: str, within: Sequence[str], names
     """Draw a line for each combination of values of the columns `within`, in the color of its place among all."""
     for _, own in rows.groupby(list(within), sort=False) if within else [((), rows)]:
         own = own.sort_values(axis)
-        data = _told(own.iloc[0], within)
+        data = _label_of(own.iloc[0], within)
         i = list(names).index(data)
         curve = Curve(*(own[name].to_numpy(float) for name in (axis, "return", "low", "high")))
         draw_curve(ax, curve, names[data], COLORS[i % len(COLORS)], line=LINES[i // len(COLORS) % len(LINES)])
@@ -189,16 +189,16 @@ def _rows(found: EvaluationResult) -> Figure:
     keys = _keys(found)
     marked = "player" in keys and "agent" not in keys and len(keys) > 1
     apart = [key for key in keys if key != "player" or not marked] or ["player"]
-    table = found.table.assign(told=[_told(row, apart) for _, row in found.table.iterrows()])
-    names = list(dict.fromkeys(table["told"]))
+    table = found.table.assign(label=[_label_of(row, apart) for _, row in found.table.iterrows()])
+    names = list(dict.fromkeys(table["label"]))
     figure, ax = _row_axes(names[:MOST_ROWS])
     place = {name: len(names[:MOST_ROWS]) - 1 - i for i, name in enumerate(names[:MOST_ROWS])}
     several = [*table.groupby("player", sort=False)] if marked else [("", table)]
     players = labels([player for player, _ in several], inches=legend_room(ax))
     for i, (shown, (_, rows)) in enumerate(zip(players, several, strict=True)):
-        rows, color = rows[rows["told"].isin(place)], COLORS[i % len(COLORS)]
+        rows, color = rows[rows["label"].isin(place)], COLORS[i % len(COLORS)]
         shift = 0.5 * ((i + 0.5) / len(several) - 0.5)
-        places = np.array([place[name] for name in rows["told"]]) - shift
+        places = np.array([place[name] for name in rows["label"]]) - shift
         ax.hlines(places, rows["low"], rows["high"], color=color, lw=6 / len(several), alpha=0.3)
         ax.plot(rows["return"], places, "o", color=color, ms=max(2.5, 5 - 0.5 * len(several)),
                 label=shown if marked else None)  # fmt: skip

@@ -55,14 +55,14 @@ def check_exported(
     kept = state
     for _ in range(STEPS):
         observation = _observations(agent, rng, rows)
-        given, names = _inputs(agent, policy, function, observation, rng, rows)
-        result = policy.run({**given, **state})
-        expected = function.in_arrays(agent.backend, nets, {**given, **kept})
-        if UNIFORM not in given:
+        inputs, names = _inputs(agent, policy, function, observation, rng, rows)
+        result = policy.run({**inputs, **state})
+        expected = function.in_arrays(agent.backend, nets, {**inputs, **kept})
+        if UNIFORM not in inputs:
             expected[ACTION], carry = agent.act_with_carry(
-                observation, carry, given.get(LEGAL), False, names if agent.identity else None
+                observation, carry, inputs.get(LEGAL), False, names if agent.identity else None
             )
-        for name, value in _differences(agent, result, expected, given.get(LEGAL)).items():
+        for name, value in _differences(agent, result, expected, inputs.get(LEGAL)).items():
             differences[name] = float(np.maximum(differences.get(name, 0.0), value))  # keeps NaN
         state, kept = (
             {name.removeprefix("next_"): x[name] for name in x if name.startswith(f"next_{CARRY}")}
@@ -91,51 +91,51 @@ def _inputs(
 ) -> tuple[dict[str, Array], list[str]]:  # fmt: skip
     """Return the inputs but the carries, and the name of the player of each row."""
     ports = {port.name: port for port in function.inputs}
-    given, _ = policy.arrays(observation)
+    inputs, _ = policy.arrays(observation)
     names: list[str] = []
     if PLAYER in ports:
-        given[PLAYER] = rng.integers(len(agent.identity), size=rows)
-        names = [agent.identity[i] for i in given[PLAYER]]
+        inputs[PLAYER] = rng.integers(len(agent.identity), size=rows)
+        names = [agent.identity[i] for i in inputs[PLAYER]]
     if LEGAL in ports:
         mask = rng.random((rows, *ports[LEGAL].shape)) < 0.6
         first = 0
         for size in Legal(agent.action_space).sizes:
             mask[np.arange(rows), first + rng.integers(size, size=rows)] = True
             first += size
-        given[LEGAL] = mask
+        inputs[LEGAL] = mask
     if UNIFORM in ports:
-        given[UNIFORM] = rng.random((rows, *ports[UNIFORM].shape), np.float32)
-    return given, names
+        inputs[UNIFORM] = rng.random((rows, *ports[UNIFORM].shape), np.float32)
+    return inputs, names
 
 
 def _differences(
-    agent: LearningAgent, made: Mapping[str, Array], expected: Mapping[str, Array], legal: Array | None
+    agent: LearningAgent, outputs: Mapping[str, Array], expected: Mapping[str, Array], legal: Array | None
 ) -> dict[str, float]:
     """Return the largest difference of each output; that of actions that are choices is 0 or infinite."""
     found = {}
     for name, reference in expected.items():
         if name == ACTION and not isinstance(agent.action_space, spaces.Box):
-            wrong = (made[name] != reference).reshape(len(reference), -1).any(1)
+            wrong = (outputs[name] != reference).reshape(len(reference), -1).any(1)
             found[name] = (
-                np.inf if (wrong & ~near_ties(agent.action_space, made[ACTION], expected, legal)).any() else 0.0
+                np.inf if (wrong & ~near_ties(agent.action_space, outputs[ACTION], expected, legal)).any() else 0.0
             )
         else:
             scale = np.maximum(1.0, np.abs(reference))
-            found[name] = float((np.abs(made[name].astype(np.float64) - reference) / scale).max())
+            found[name] = float((np.abs(outputs[name].astype(np.float64) - reference) / scale).max())
     return found
 
 
-def near_ties(space: Any, made: Array, expected: Mapping[str, Array], legal: Array | None) -> Array:
+def near_ties(space: Any, actions: Array, expected: Mapping[str, Array], legal: Array | None) -> Array:
     """Return the rows [B] whose actions are legal choices with the same numbers as the expected ones, up to rounding.
 
-    space: Discrete or MultiDiscrete.  made: [B] or [B, choices].  expected: outputs of the agent.  legal: [B, A].
+    space: Discrete or MultiDiscrete.  actions: [B] or [B, choices].  expected: outputs of the agent.  legal: [B, A].
     """
     numbers = expected.get("probabilities", expected.get("values"))
     if numbers is None:
-        return np.zeros(len(made), bool)
+        return np.zeros(len(actions), bool)
     sizes = np.ravel(space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n)
     starts = np.ravel(space.start)
-    chosen, reference = (np.reshape(action, (len(made), -1)) - starts for action in (made, expected[ACTION]))
+    chosen, reference = (np.reshape(action, (len(actions), -1)) - starts for action in (actions, expected[ACTION]))
     first, inside = np.cumsum(sizes) - sizes, (chosen >= 0) & (chosen < sizes)
     chosen = np.clip(chosen, 0, sizes - 1)
     number, wanted = (np.take_along_axis(numbers, first + choice, 1) for choice in (chosen, reference))

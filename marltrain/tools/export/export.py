@@ -22,7 +22,7 @@ Write = Callable[[PolicyFunction, Mapping[str, Any], Path], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class _Settings:
     format: str = setting(ONNX, doc="kind of file", choices=tuple(SUFFIXES))
     observations: int = setting(1_000, doc="observations on which the file is compared with the agent", low=1)
 
@@ -56,17 +56,17 @@ def export(
     of another framework and for a missing package. Raises SaveError if the file cannot be written, or differs from the
     agent by more than 1e-5; then it is not kept.
     """
-    asked = _Asked(format=format, observations=observations)
-    validate(asked, "export")
+    settings = _Settings(format=format, observations=observations)
+    validate(settings, "export")
     check_flags("export", sampling=sampling)
     own = _learning(agent)
-    target = _target(path, asked.format)
-    write = _writer(asked.format)
+    target = _target(path, settings.format)
+    write = _writer(settings.format)
     function = PolicyFunction(own, sampling=sampling, legal=legal)
     description = describe(own, function, Where(tuple(players), env, env_args), sampling=sampling)
-    with (replacing_folder if asked.format == SAVED_MODEL else replacing)(target) as beside:
+    with (replacing_folder if settings.format == SAVED_MODEL else replacing)(target) as beside:
         write(function, description, beside)
-        return check_exported(own, function, load_exported(beside), asked.observations)
+        return check_exported(own, function, load_exported(beside), settings.observations)
 
 
 def _learning(agent: Agent) -> LearningAgent:

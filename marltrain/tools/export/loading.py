@@ -60,19 +60,19 @@ class ExportedPolicy(ABC):
         player: of a policy that tells players apart.  rng: generator of a policy that samples.
         Raises SpecError for an observation that does not fit, ConfigError for a missing `player` or `rng`.
         """
-        given, batched = self.arrays(observation, legal)
-        rows = len(next(iter(given.values())))
+        inputs, batched = self.arrays(observation, legal)
+        rows = len(next(iter(inputs.values())))
         names = {port.name: port for port in self.inputs}
         if PLAYER in names:
-            given[PLAYER] = np.full(rows, self._number_of(player))
+            inputs[PLAYER] = np.full(rows, self._number_of(player))
         if UNIFORM in names:
             if rng is None:
                 raise ConfigError(f"{self.path}: the policy samples its actions: give act a generator, rng=")
-            given[UNIFORM] = rng.random((rows, *names[UNIFORM].shape), np.float32)
+            inputs[UNIFORM] = rng.random((rows, *names[UNIFORM].shape), np.float32)
         for name, port in names.items():
             if name.startswith(CARRY):
-                given[name] = np.zeros((rows, *port.shape), np.float32) if not carry else carry[name]
-        result = self.run(given)
+                inputs[name] = np.zeros((rows, *port.shape), np.float32) if not carry else carry[name]
+        result = self.run(inputs)
         action = result["action"]
         following = {name.removeprefix("next_"): result[name] for name in result if name.startswith(f"next_{CARRY}")}
         return (action if batched else action[0]), following
@@ -82,17 +82,17 @@ class ExportedPolicy(ABC):
         obs, mask, batched = encoded(self._layout, observation, legal, self.action_space)
         parts = self._layout.parts
         whole = self._layout.decode(obs)
-        given = {}
+        inputs = {}
         for part, port in zip(parts, observation_ports(parts), strict=True):
             value = whole
             for key in part.path:
                 value = value[key]
-            given[port.name] = np.ascontiguousarray(value, port.dtype)
+            inputs[port.name] = np.ascontiguousarray(value, port.dtype)
         masks = next((port for port in self.inputs if port.name == LEGAL), None)
         if masks is not None:
-            rows = len(next(iter(given.values())))
-            given[LEGAL] = np.ones((rows, *masks.shape), bool) if mask is None else mask
-        return given, batched
+            rows = len(next(iter(inputs.values())))
+            inputs[LEGAL] = np.ones((rows, *masks.shape), bool) if mask is None else mask
+        return inputs, batched
 
     def _number_of(self, player: str | None) -> int:
         players = self.description["identity"]

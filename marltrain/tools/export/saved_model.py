@@ -43,9 +43,9 @@ class _Policy(tf.Module):  # type: ignore[misc]
             'format="onnx" or "torch"'
         )
 
-    def outputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs [B, ...] for inputs [B, ...]."""
-        result = self.function(ops, self.nets, {name: x[tf.newaxis] for name, x in given.items()})
+        result = self.function(ops, self.nets, {name: x[tf.newaxis] for name, x in inputs.items()})
         ports = self.function.outputs
         return {p.name: tf.reshape(result[p.name][0], [-1, *p.shape], name=p.name) for p in ports}
 

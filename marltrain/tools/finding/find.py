@@ -189,15 +189,15 @@ def find_optimizer(
     optimizers: names, or {name of the candidate: settings}, such as
       {"sgd 0.9": {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 1e-2}}.
     """
-    given = _named("find_optimizer: optimizers", optimizers, lambda name: {"optimizer": name})
-    for name, changes in given:
+    entries = _named("find_optimizer: optimizers", optimizers, lambda name: {"optimizer": name})
+    for name, changes in entries:
         if not isinstance(changes, Mapping):
             raise ConfigError(f"find_optimizer: candidate {name!r} must be a mapping of settings, got {shown(changes)}")
     find = FindSettings(steps=steps, seeds=seeds, by=by, final=final)
     make = maker_of(agents, env, env_args, settings)
-    candidates = [Candidate(name, dict(changes), partial(make, changes)) for name, changes in given]
+    candidates = [Candidate(name, dict(changes), partial(make, changes)) for name, changes in entries]
     plan = Plan.of("find", env, env_args, find.steps, reward_metric, trainer)
-    about = {"agents": described(agents), "settings": settings, "optimizers": dict(given)}
+    about = {"agents": described(agents), "settings": settings, "optimizers": dict(entries)}
     return _compared("optimizer", candidates, find, plan, about, resume)
 
 
@@ -229,29 +229,29 @@ def find_agent(
     return _compared("agent", candidates, find, plan, {"agents": described(dict(named)), "settings": settings}, resume)
 
 
-def _named(what: str, given: Any, meant: Callable[[str], Any]) -> list[tuple[str, Any]]:
+def _named(what: str, entries: Any, meant: Callable[[str], Any]) -> list[tuple[str, Any]]:
     """Return each candidate's name with what it stands for; meant: returns this for a name of a list.
 
     Raises ConfigError for other values than names or a mapping; what: name of the argument, for the message.
     """
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(f"{what} must be a list of names, or a mapping from names, got {shown(given)}")
-    pairs = list(given.items()) if isinstance(given, Mapping) else [(name, None) for name in given]
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        raise ConfigError(f"{what} must be a list of names, or a mapping from names, got {shown(entries)}")
+    pairs = list(entries.items()) if isinstance(entries, Mapping) else [(name, None) for name in entries]
     if wrong := [name for name, _ in pairs if not isinstance(name, str)]:
         raise ConfigError(
             f"{what}: names must be text, got {shown(wrong[0])}. Name candidates with a mapping: {{name: ...}}"
         )
-    return pairs if isinstance(given, Mapping) else [(name, meant(name)) for name, _ in pairs]
+    return pairs if isinstance(entries, Mapping) else [(name, meant(name)) for name, _ in pairs]
 
 
 def _numbers(rates: Any) -> list[float]:
     """Return learning rates as numbers; raises ConfigError for anything else. -0.0 becomes 0.0."""
     if isinstance(rates, str | Mapping) or not isinstance(rates, Iterable):
         raise ConfigError(f"find_learning_rate: rates must be a list of numbers, got {shown(rates)}")
-    given = [python_number(rate) for rate in rates]
-    if wrong := [rate for rate in given if not isinstance(rate, int | float) or isinstance(rate, bool)]:
+    numbers = [python_number(rate) for rate in rates]
+    if wrong := [rate for rate in numbers if not isinstance(rate, int | float) or isinstance(rate, bool)]:
         raise ConfigError(f"find_learning_rate: rates must be numbers, got {shown(wrong[0])}")
-    return [float(rate) + 0.0 for rate in given]
+    return [float(rate) + 0.0 for rate in numbers]
 
 
 def _is_seed(seed: Any) -> bool:

@@ -47,20 +47,20 @@ def ranked(scores: Sequence[Sequence[float] | Array]) -> Ranking:
     infinite, and `first` is nan.
     """
     rng = generator(0, "bootstrap")
-    given = [np.asarray(own, float) for own in scores]
-    counts = [len(values) for values in given]
+    arrays = [np.asarray(own, float) for own in scores]
+    counts = [len(values) for values in arrays]
     paired = len(set(counts)) == 1
     picks = rng.integers(counts[0], size=(RESAMPLES, counts[0]))
-    resampled = np.empty((RESAMPLES, len(given)))
-    for c, values in enumerate(given):
+    resampled = np.empty((RESAMPLES, len(arrays)))
+    for c, values in enumerate(arrays):
         drawn = picks if paired else rng.integers(len(values), size=(RESAMPLES, len(values)))
         resampled[:, c] = interquartile_mean(values[drawn])
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0, method="inverted_cdf")
     single = np.array(counts) < FEWEST
     low[single], high[single] = -np.inf, np.inf
     best = resampled == resampled.max(1, keepdims=True)
-    first = np.full(len(given), np.nan) if single.any() else (best / best.sum(1, keepdims=True)).mean(0)
-    score = np.array([interquartile_mean(values) for values in given])
+    first = np.full(len(arrays), np.nan) if single.any() else (best / best.sum(1, keepdims=True)).mean(0)
+    score = np.array([interquartile_mean(values) for values in arrays])
     return Ranking(np.argsort(-score, kind="stable"), score, low, high, first)
 
 

@@ -26,22 +26,22 @@ from marltrain.trainer.settings import TrainerSettings
 SCHEDULE = {"kind", "start", "stop", "steps"}
 
 
-def plan_of_config(file: Path, given: Collection[str] = ()) -> RunPlan:
+def plan_of_config(file: Path, overridden: Collection[str] = ()) -> RunPlan:
     """Return the plan that makes the run of a config.json again; raises SaveError for another file.
 
-    given: names of the trainer's settings that options give, see `limits.without_options`.
+    overridden: names of the trainer's settings that options give, see `limits.without_options`.
     Raises ConfigError for a run that holds code of the user's own, such as a function, a model or an agent class.
     """
     config = read_config(file)
     try:
-        return _plan(file, config, given)
+        return _plan(file, config, overridden)
     except MarlTrainError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SaveError(f"{file}: does not describe a run: {error_text(error)}") from error
 
 
-def _plan(file: Path, config: Mapping[str, Any], given: Collection[str]) -> RunPlan:
+def _plan(file: Path, config: Mapping[str, Any], overridden: Collection[str]) -> RunPlan:
     players = {
         seat["player"]: PlayerPlan(*_agent(file, seat["player"], seat["agent"]), bool(seat["learns"]), seat["explores"])
         for seat in config["seats"]
@@ -61,7 +61,7 @@ def _plan(file: Path, config: Mapping[str, Any], given: Collection[str]) -> RunP
         )
     plan = RunPlan(
         config["env"], config["env_args"], players=players, share=shared,
-        trainer={**_trainer(file, config, given), "seed": config["seed"]},
+        trainer={**_trainer(file, config, overridden), "seed": config["seed"]},
         backend=next(iter(places), None),
         identify=any("identity" in agent for agent in agents), team_reward=reward,
         test_against=_test_against(file, config),
@@ -89,10 +89,10 @@ def _test_against(file: Path, config: Mapping[str, Any]) -> Any:
     return None
 
 
-def _trainer(file: Path, config: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+def _trainer(file: Path, config: Mapping[str, Any], overridden: Collection[str]) -> dict[str, Any]:
     """Return the arguments of the trainer, without defaults that other values replace."""
     try:
-        values = without_options(config["trainer"], given)
+        values = without_options(config["trainer"], overridden)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     names = {f.name for f in fields(TrainerSettings)} & set(config["given"]) - {"seed"}

@@ -18,13 +18,14 @@ PLACES = {"CSVLogger": "path", "JSONLinesLogger": "path", "WandbLogger": "folder
 """Callbacks -> the argument that names a place where files are written."""
 
 
-def without_options(trainer: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+def without_options(trainer: Mapping[str, Any], overridden: Collection[str]) -> dict[str, Any]:
     """Return the trainer's settings in a file, without those of `BY_OPTION` that are None or that options replace.
 
-    given: names of the settings that options give.  Raises ConfigError, naming the setting, for others of `BY_OPTION`.
+    overridden: names of the settings that options give.
+    Raises ConfigError, naming the setting, for others of `BY_OPTION`.
     """
     for name, reason in BY_OPTION.items():
-        if trainer.get(name) is not None and name not in given:
+        if trainer.get(name) is not None and name not in overridden:
             raise ConfigError(
                 f"{name} is {shown(trainer[name])}. No file may choose what code is run, and {reason}: if you know "
                 f"this one, give it yourself with --{name}, or in Python"
@@ -34,10 +35,10 @@ def without_options(trainer: Mapping[str, Any], given: Collection[str]) -> dict[
 
 def options_of(trainer: Mapping[str, Any], run_dir: str | None = None) -> str:
     """Return the options that give again what no file may hold, as text; "" if there are none."""
-    given = {name: trainer[name] for name in BY_OPTION if trainer.get(name) is not None}
+    options = {name: trainer[name] for name in BY_OPTION if trainer.get(name) is not None}
     if run_dir is not None and refusal_of(run_dir):
-        given["run-dir"] = run_dir
-    return " ".join(f"--{name} {shlex.quote(_in_one_line(str(value)))}" for name, value in given.items())
+        options["run-dir"] = run_dir
+    return " ".join(f"--{name} {shlex.quote(_in_one_line(str(value)))}" for name, value in options.items())
 
 
 def check_run_dir(text: str) -> None:

@@ -91,13 +91,13 @@ class RunPlan:
             **{**known["trainer"], **self.trainer, **{name: v for name, v in given.items() if v is not None}},
         )  # fmt: skip
         flags = {"share": self.share or self.self_play, "identify": self.identify}
-        asked = {"teams": self.teams, "backend": self.backend, **{name: True for name, on in flags.items() if on}}
+        arguments = {"teams": self.teams, "backend": self.backend, **{name: True for name, on in flags.items() if on}}
         kinds: Any = self.algo
         if self.algo is None:
             kinds = {name: (plan.algo, dict(plan.settings)) for name, plan in self.players.items()}
         agents = make_agents(
             kinds, self.env, env_args=self.env_args, seed=trainer.seed,
-            **{**known["agents"], **self.settings, **{name: v for name, v in asked.items() if v is not None}},
+            **{**known["agents"], **self.settings, **{name: v for name, v in arguments.items() if v is not None}},
         )  # fmt: skip
         result = MadeRun(trainer, agents, self)
         if self.weights is not None:

@@ -73,22 +73,22 @@ def _assigns(line: str, key: str) -> bool:
     return re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line) is not None
 
 
-def read_plan(path: str | Path, given: Collection[str] = ()) -> RunPlan:
+def read_plan(path: str | Path, overridden: Collection[str] = ()) -> RunPlan:
     """Return the plan in a TOML file, or of a run's config.json.
 
-    given: names of the trainer's settings, and "run_dir", that options give in place of the file; see `limits`.
+    overridden: names of the trainer's settings, and "run_dir", that options give in place of the file; see `limits`.
     Raises ConfigError, naming file, line and table, for unknown keys and wrong values; SaveError for a missing file.
     """
     file = path_of(path)
     if file.suffix == JSON:
-        return plan_of_config(file, given)
-    return _plan(*_opened(file), given)
+        return plan_of_config(file, overridden)
+    return _plan(*_opened(file), overridden)
 
 
-def read_settings(path: str | Path, given: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+def read_settings(path: str | Path, overridden: Collection[str] = ()) -> dict[str, dict[str, Any]]:
     """Return the settings that `write_settings` wrote: {"trainer": {...}, "agents": {...}}.
 
-    given: as for `read_plan`.
+    overridden: as for `read_plan`.
     Raises ConfigError, naming file, line and table, for a missing table, an unknown one, and unknown settings of the
     trainer; those of the agents are checked when they are made. Raises SaveError for a missing file.
     """
@@ -98,7 +98,7 @@ def read_settings(path: str | Path, given: Collection[str] = ()) -> dict[str, di
             raise source.error("", key, f"there is no table {key!r} in a file of settings.")
     if not {"trainer", "agents"} <= set(found):
         raise ConfigError(f"{path}: a file of settings has the tables [trainer] and [agents], got {', '.join(found)}")
-    trainer = _trainer(source, found, given, (*OF_TRAINER, "team_reward"))
+    trainer = _trainer(source, found, overridden, (*OF_TRAINER, "team_reward"))
     return {"trainer": trainer, "agents": _values(source, found, "agents")}
 
 
@@ -115,7 +115,7 @@ def _opened(file: Path) -> tuple[_Source, dict[str, Any]]:
         raise ConfigError(f"{file}: not TOML: {error}") from error
 
 
-def _plan(source: _Source, found: Mapping[str, Any], given: Collection[str]) -> RunPlan:
+def _plan(source: _Source, found: Mapping[str, Any], overridden: Collection[str]) -> RunPlan:
     known = (*TEXTS, *FLAGS, *TABLES)
     for key, value in found.items():
         if key not in known:
@@ -136,10 +136,10 @@ def _plan(source: _Source, found: Mapping[str, Any], given: Collection[str]) -> 
     algos = [found["algo"]] if "algo" in found else [plan.algo for plan in players.values()]
     for algo in algos:
         _check_algo(source, "", algo)
-    trainer, settings = _trainer(source, found, given, OF_TRAINER), _values(source, found, "agents")
+    trainer, settings = _trainer(source, found, overridden, OF_TRAINER), _values(source, found, "agents")
     for algo in algos:
         _check_keys(source, "agents", settings, settings_of(algo))
-    if "run_dir" in found and "run_dir" not in given:
+    if "run_dir" in found and "run_dir" not in overridden:
         try:
             check_run_dir(found["run_dir"])
         except ConfigError as error:
@@ -153,13 +153,13 @@ def _plan(source: _Source, found: Mapping[str, Any], given: Collection[str]) -> 
 
 
 def _trainer(
-    source: _Source, found: Mapping[str, Any], given: Collection[str], known: Collection[str]
+    source: _Source, found: Mapping[str, Any], overridden: Collection[str], known: Collection[str]
 ) -> dict[str, Any]:
     """Return the table [trainer], without the settings that only options give."""
     trainer = _values(source, found, "trainer")
     _check_keys(source, "trainer", trainer, known)
     try:
-        return without_options(trainer, given)
+        return without_options(trainer, overridden)
     except ConfigError as error:
         key = next(name for name in BY_OPTION if str(error).startswith(f"{name} is "))
         raise source.error("trainer", key, str(error)) from error
@@ -190,8 +190,8 @@ def _check_algo(source: _Source, table: str, algo: Any) -> None:
         raise source.error(table, "algo", f"no algorithm is called {shown(algo)}.{did_you_mean(algo, known)}{own}")
 
 
-def _check_keys(source: _Source, table: str, given: Iterable[str], known: Collection[str]) -> None:
-    for key in given:
+def _check_keys(source: _Source, table: str, keys: Iterable[str], known: Collection[str]) -> None:
+    for key in keys:
         if key not in known:
             near = network_remedy(key, None, known, setting_in_file) or did_you_mean(key, known) or _elsewhere(key)
             near += rollout_remedy(key, near)

@@ -76,7 +76,7 @@ class SavedSearch(Search):
         """
         self.path, self._agents, self._file = path, agents, path / FILE
         self._trainings: list[Training] = []
-        self._told: dict[str, Any] = {
+        self._content: dict[str, Any] = {
             "format": FORMAT, "schema": SCHEMA, "marltrain": __version__, "about": to_json(about), "threads": {},
             "ended": {}, "repeated": [], "finished": False,
         }  # fmt: skip
@@ -85,12 +85,12 @@ class SavedSearch(Search):
             self._check_free()
             return
         data = _read(self._file)
-        if difference := difference_of(data["about"], self._told["about"], ""):
+        if difference := difference_of(data["about"], self._content["about"], ""):
             raise ConfigError(
                 f"{path} holds a search with other settings: {difference}. Repeat the arguments of the search, or "
                 f"{another_folder()}"
             )
-        self._told = data
+        self._content = data
 
     def begin(self, trainings: Sequence[Training]) -> list[Training]:
         """See `Search`; raises ConfigError for another number of threads, and AgentError for agents without a state."""
@@ -99,11 +99,11 @@ class SavedSearch(Search):
             check_resumable(training.agents)
         self._check_threads(threads([agent for training in trainings for agent in training.agents]))
         try:
-            for number, outcome in self._told["ended"].items():
+            for number, outcome in self._content["ended"].items():
                 training = trainings[counted("the number of a training", int(number), high=len(trainings) - 1)]
                 training.take(decoded(outcome, State()))
-            repeated = [counted("repeated", number, high=len(trainings) - 1) for number in self._told["repeated"]]
-            if self._told["finished"] and not self._agents and not all(map(self.has_ended, trainings)):
+            repeated = [counted("repeated", number, high=len(trainings) - 1) for number in self._content["repeated"]]
+            if self._content["finished"] and not self._agents and not all(map(self.has_ended, trainings)):
                 raise SaveError("it is finished, and the outcome of a training is missing")
         except Exception as error:  # invalid content may cause any exception
             raise SaveError(
@@ -116,7 +116,7 @@ class SavedSearch(Search):
 
     def has_ended(self, training: Training) -> bool:
         """See `Search`."""
-        return self._number(training) in self._told["ended"]
+        return self._number(training) in self._content["ended"]
 
     def run_dir(self, training: Training | None) -> Path:
         """See `Search`; what a run without a complete checkpoint has left is removed."""
@@ -130,8 +130,8 @@ class SavedSearch(Search):
         if self._agents:
             return
         for training in trainings:
-            self._told["ended"][self._number(training)] = encoded(training.outcome(), "an outcome", {})
-        self._told["repeated"] = self._told["repeated"] or [int(self._number(training)) for training in repeated]
+            self._content["ended"][self._number(training)] = encoded(training.outcome(), "an outcome", {})
+        self._content["repeated"] = self._content["repeated"] or [int(self._number(training)) for training in repeated]
         self._write()
         for training in trainings:
             _remove(self.path / f"{ALONE}{self._number(training)}")
@@ -140,14 +140,14 @@ class SavedSearch(Search):
 
     def finish(self) -> None:
         """Note that the search is complete, and remove all checkpoints, unless agents are kept."""
-        self._told["finished"] = True
+        self._content["finished"] = True
         self._write()
         if not self._agents:
             self._remove_runs()
 
     def give_back(self) -> None:
         """Remove the files of a search that has not begun."""
-        if not (self._found or self._told["ended"] or self._told["repeated"] or any(map(newest, self._runs))):
+        if not (self._found or self._content["ended"] or self._content["repeated"] or any(map(newest, self._runs))):
             self._remove_runs()
             self._file.unlink(missing_ok=True)
 
@@ -163,16 +163,16 @@ class SavedSearch(Search):
         return str(next(i for i, other in enumerate(self._trainings) if other is training))
 
     def _write(self) -> None:
-        write_json(self._file, with_checksum(self._told))
+        write_json(self._file, with_checksum(self._content))
         for rest in self.path.glob(f".{self._file.stem}.*.part{self._file.suffix}"):  # left behind by a killed process
             rest.unlink(missing_ok=True)
 
     def _report(self) -> None:
         """Log what the folder holds; not a warning, since this is intended."""
-        ended, last = len(self._told["ended"]), newest(self.path / TOGETHER)
-        if self._told["finished"]:
+        ended, last = len(self._content["ended"]), newest(self.path / TOGETHER)
+        if self._content["finished"]:
             how = "this search is finished: nothing is trained"
-        elif ended or self._told["repeated"]:
+        elif ended or self._content["repeated"]:
             how = f"the search goes on: {ended} of {len(self._trainings)} trainings have ended"
         else:
             how = f"the search goes on from env step {0 if last is None else last.name}"
@@ -187,15 +187,15 @@ class SavedSearch(Search):
             raise ConfigError(f"{self.path} is not the folder of a search: {held}. Instead, {another_folder()}")
 
     def _check_threads(self, now: dict[str, int]) -> None:
-        then = self._told["threads"] or now
-        if then != now and not self._told["finished"]:
+        then = self._content["threads"] or now
+        if then != now and not self._content["finished"]:
             name = next(name for name in sorted({*then, *now}) if then.get(name) != now.get(name))
             raise ConfigError(
                 f"{self.path}: the search was begun with {shown(then.get(name))} threads of {name}, and there are "
                 f"{now.get(name)}: sums differ in their last bits. Set OMP_NUM_THREADS={shown(then.get(name))}, or "
                 f"{another_folder()}"
             )
-        self._told["threads"] = then
+        self._content["threads"] = then
 
 
 @contextmanager

@@ -29,28 +29,28 @@ class Space:
     whole: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, algo: Any, given: Any, *, per_row: bool) -> Space:
-        """Return the space of an algorithm: the given settings, and its default ranges for the others.
+    def of(cls, algo: Any, space: Any, *, per_row: bool) -> Space:
+        """Return the space of an algorithm: the settings of `space`, and its default ranges for the others.
 
         algo: the first argument of `make_agents`. Settings that its entries hold are fixed, unless `given` holds a
           range or choices for them.
-        given: name -> a value (fixed), (low, high) or a `Range`, or a list (choices; of two numbers, too).
+        space: name -> a value (fixed), (low, high) or a `Range`, or a list (choices; of two numbers, too).
         per_row: leave out default ranges of settings in which agents of one learner cannot differ.
         Raises ConfigError for an unknown name, for an empty space and for two values of a setting.
         """
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"space must be a mapping from setting to a value or a range, got {shown(given)}")
+        if not isinstance(space, Mapping):
+            raise ConfigError(f"space must be a mapping from setting to a value or a range, got {shown(space)}")
         known, entries = _fields_of(algo), settings_of_entries(algo)
         if known:
-            _check_names(given, [*known, *OF_AGENTS])
+            _check_names(space, [*known, *OF_AGENTS])
         defaults: dict[str, Range] = {
             name: f.metadata["search"] for name, f in known.items()
             if f.metadata.get("search") and (f.metadata["per_row"] or not per_row)
         }  # fmt: skip
-        named = {*given, *(name for own in entries.values() for name in own)}
+        named = {*space, *(name for own in entries.values() for name in own)}
         ranges = {name: default for name, default in defaults.items() if name not in named}
         fixed, choices = {}, {}
-        for name, value in given.items():
+        for name, value in space.items():
             if isinstance(value, Range):
                 ranges[name] = value
             elif _is_pair(value):
@@ -123,8 +123,8 @@ def from_words(settings: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     return result
 
 
-def _check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in given:
+def _check_names(space: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in space:
         if name not in known:
             raise ConfigError(f"space: the agents have no setting {name!r}.{did_you_mean(name, known)}")
 
