@@ -190,7 +190,7 @@ def test_all_clusters_of_the_machine_are_searched(monkeypatch):
 def test_wrong_arguments_are_refused():
     with pytest.raises(ConfigError, match=r'address="local" begins a new Ray cluster'):
         mt.attach("meeting", address="local")
-    with pytest.raises(ConfigError, match="attach: timeout must be a number of seconds, greater than 0, got 0"):
+    with pytest.raises(ConfigError, match=r"attach: timeout.*got 0"):
         mt.attach("meeting", timeout=0)
     with pytest.raises(ConfigError, match="connected to the Ray cluster at"):
         mt.named_runs(address="127.0.0.1:1")

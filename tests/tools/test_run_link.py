@@ -53,7 +53,7 @@ def made(monkeypatch):
 
 def test_an_actor_in_place_of_a_lost_one_is_waited_for(made):
     link, cluster, _ = made
-    with pytest.raises(WorkerError, match=r"the run 'x' has ended, or its process is gone .* ask again"):
+    with pytest.raises(WorkerError, match=r"'x'.*gone.*again"):
         link.ask("progress")
     assert link.ask("wait", 5.0, extra=5.0, patient=True) == ("wait", (5.0,), 7.0)
     assert Lost.looks == 3 and not cluster.closed
@@ -65,7 +65,7 @@ def test_the_connection_is_closed_if_no_other_actor_comes(made, monkeypatch):
     monkeypatch.setattr(run_link, "REPLACED", 0.02)
     link, cluster, _ = made
     Lost.back = 10**9
-    with pytest.raises(WorkerError, match="the run 'x' has ended, or its process is gone"):
+    with pytest.raises(WorkerError, match=r"'x'.*gone"):
         link.ask("wait", patient=True)
     assert cluster.closed and Lost.looks > 2
 

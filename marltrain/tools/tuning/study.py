@@ -22,7 +22,7 @@ from typing import Any
 from marltrain.core.errors import ConfigError
 from marltrain.core.extras import imported
 from marltrain.core.seeds import child_seed
-from marltrain.trainer.saving.resume import difference_of
+from marltrain.trainer.preparing.resume import difference_of
 
 PRUNERS = ("median", "hyperband", "none")
 SLOT, OWNER, ERROR = "slot", "owner", "error"

@@ -154,21 +154,21 @@ def test_carries_and_samples_of_a_loaded_policy(tmp_path):
 
 def test_what_cannot_be_exported_is_refused(tmp_path, monkeypatch):
     ppo, dqn = CASES["ppo"](), CASES["dqn"]()
-    with pytest.raises(mt.ConfigError, match="a RandomAgent computes its actions by code of its own"):
+    with pytest.raises(mt.ConfigError, match="RandomAgent"):
         mt.export(mt.RandomAgent(), tmp_path / "a.onnx")
     with pytest.raises(mt.ConfigError, match="the policy of a DQN is deterministic"):
         mt.export(dqn, tmp_path / "a.onnx", sampling=True)
-    with pytest.raises(mt.ConfigError, match="legal=True is for Discrete and MultiDiscrete actions"):
+    with pytest.raises(mt.ConfigError, match="legal=True"):
         mt.export(mt.PPO(FLAT, ARM, network=NETWORK), tmp_path / "a.onnx", legal=True)
     with pytest.raises(mt.ConfigError, match=r"writes a file whose name ends in \.onnx"):
         mt.export(ppo, tmp_path / "a.pt2")
-    with pytest.raises(mt.ConfigError, match="format must be one of onnx, torch, saved_model, got 'onx'"):
+    with pytest.raises(mt.ConfigError, match=r"format.*onnx, torch, saved_model.*'onx'"):
         mt.export(ppo, tmp_path / "a.onnx", format="onx")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(mt.SaveError, match="holds other things than an exported policy"):
         mt.export(ppo, tmp_path, format="saved_model")
     monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were absent
-    with pytest.raises(mt.ConfigError, match=r"onnx, which writes ONNX files, is not installed: pip install"):
+    with pytest.raises(mt.ConfigError, match=r"onnx.*pip install"):
         mt.export(ppo, tmp_path / "a.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -204,7 +204,7 @@ def test_a_file_that_differs_from_its_agent_is_not_kept(make, change, message, t
     agent = make()
     monkeypatch.setattr(exporting, "_writer", lambda format: lambda function, description, path: path.write_text("x"))
     monkeypatch.setattr(exporting, "load_exported", Changed)
-    with pytest.raises(mt.SaveError, match=f"the file differs from the agent: {message}, more than 1e-05"):
+    with pytest.raises(mt.SaveError, match=f"{message}.*1e-05"):
         mt.export(agent, tmp_path / "policy.pt2", format="torch", observations=50)
     assert not list(tmp_path.iterdir())
 

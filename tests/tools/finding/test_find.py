@@ -69,13 +69,13 @@ def test_rates_that_are_equal_in_three_digits_are_compared():
 
 def test_an_error_of_a_candidate_names_it():
     entries = {"good": ("ppo", {"network": SMALL}), "bad": ("ppo", {"network": SMALL, "clip": -1.0})}
-    with pytest.raises(ConfigError, match=r"candidate 'bad': player 'player_0': .*clip must be greater than 0"):
+    with pytest.raises(ConfigError, match=r"'bad'.*'player_0'.*clip"):
         mt.find_agent(entries, Identity, env_args=SHORT, trainer=FEW)
-    with pytest.raises(ConfigError, match=r"candidate 'sdg': player 'player_0': .*sdg"):
+    with pytest.raises(ConfigError, match=r"'sdg'.*'player_0'.*sdg"):
         mt.find_optimizer("ppo", Identity, ["adam", "sdg"], env_args=SHORT, trainer=FEW)
-    with pytest.raises(ConfigError, match="got ppo, a2c, ppo; ppo is there more than once"):
+    with pytest.raises(ConfigError, match="got ppo, a2c, ppo; ppo"):
         mt.find_agent(["ppo", "a2c", "ppo"], Identity, env_args=SHORT, trainer=FEW)
-    with pytest.raises(ConfigError, match="got sgd, sgd; sgd is there more than once"):
+    with pytest.raises(ConfigError, match="got sgd, sgd; sgd"):
         mt.find_optimizer("ppo", Identity, ["sgd", "sgd"], env_args=SHORT, trainer=FEW)
 
 
@@ -103,36 +103,34 @@ def test_failed_trainings_have_the_worst_score():
     )
     assert longer.table["failed"].tolist() == [0, 2]
     assert longer.table["score"].tolist()[1] == -np.inf and "it must be finite" in longer.errors["error"][0]
-    with pytest.raises(
-        AgentError, match=r"every training failed; the first one, of candidate '8.5', seed 0: the agent of"
-    ):
+    with pytest.raises(AgentError, match=r"candidate '8.5', seed 0"):
         mt.find_learning_rate(Regressor, Bandit, [8.5, 9.0], seeds=1, steps=320, trainer=TRAINER, **SETTINGS)
 
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"by": "los"}, "by must be 'metric', 'loss' or the name of a loss"),
+        ({"by": "los"}, "by .*'los'"),
         ({"seeds": 0}, "seeds must be a number of at least 1"),
         ({"seeds": [1, 1]}, "different seeds"),
         ({"final": 0.0}, "final must be greater than 0"),
         ({"rates": [1e-3]}, "at least 2 different candidates"),
-        ({"rates": [1e-3, 0.002, 1e-3]}, r"got 0.001, 0.002, 0.001; 0.001 is there more than once"),
-        ({"rates": [1e-3, -1e-3]}, "candidate '-0.001': player 'player_0': .*learning_rate must be at least 0"),
-        ({"rates": [1e-3, float("nan")]}, "candidate 'nan': player 'player_0': .*learning_rate is not a number"),
+        ({"rates": [1e-3, 0.002, 1e-3]}, "got 0.001, 0.002, 0.001; 0.001"),
+        ({"rates": [1e-3, -1e-3]}, "'-0.001'.*'player_0'.*learning_rate"),
+        ({"rates": [1e-3, float("nan")]}, "'nan'.*'player_0'.*learning_rate"),
         ({"rate": [1e-3]}, "Did you mean 'rates'|no setting 'rate'"),
-        ({"rates": "0.1"}, "rates must be a list of numbers, got '0.1'"),
-        ({"rates": 0.1}, "rates must be a list of numbers, got 0.1"),
-        ({"rates": [0.1, "0.2"]}, "rates must be numbers, got '0.2'"),
-        ({"rates": [0.1, True]}, "rates must be numbers, got True"),
-        ({"rates": [0.0, -0.0]}, "0 is there more than once"),
+        ({"rates": "0.1"}, "rates .*got '0.1'"),
+        ({"rates": 0.1}, "rates .*got 0.1"),
+        ({"rates": [0.1, "0.2"]}, "rates .*got '0.2'"),
+        ({"rates": [0.1, True]}, "rates .*got True"),
+        ({"rates": [0.0, -0.0]}, "got 0, 0"),
         ({"seeds": "12"}, "different seeds from 0 to 2.*, got '12'"),
         ({"seeds": [0.5, 1]}, r"different seeds from 0 to 2.*, got \[0.5, 1\]"),
         ({"seeds": [-1]}, r"different seeds from 0 to 2.*, got \[-1\]"),
         ({"seeds": [2**63]}, r"different seeds from 0 to 2"),
-        ({"trainer": "x"}, "find: trainer must be a mapping from argument to value, got 'x'"),
+        ({"trainer": "x"}, "find: trainer .*got 'x'"),
         ({"trainer": {"num_envs": 3}}, r"find: trainer: DecentralizedTrainer.*Did you mean 'num_train_envs'"),
-        ({"trainer": {"num_train_envs": 0}}, "find: trainer: DecentralizedTrainer: num_train_envs must be at least 1"),
+        ({"trainer": {"num_train_envs": 0}}, "find: trainer: .*num_train_envs .*at least 1"),
         ({"reward_metric": lambda: 1.0}, r"reward_metric is called as reward_metric\(rewards\)"),
     ],
 )
@@ -145,12 +143,12 @@ def test_wrong_arguments_are_refused(arguments, match):
 @pytest.mark.parametrize(
     ("find", "candidates", "told"),
     [
-        (mt.find_optimizer, "adam", "find_optimizer: optimizers must be a list of names, or a mapping .*, got 'adam'"),
-        (mt.find_optimizer, 3, "find_optimizer: optimizers must be a list of names"),
-        (mt.find_optimizer, {"a": "adam", "b": "sgd"}, "candidate 'a' must be a mapping of settings, got 'adam'"),
-        (mt.find_optimizer, {1: {}, 2: {}}, "names must be text, got 1. Name candidates with a mapping"),
-        (mt.find_agent, "ppo", "find_agent: agents must be a list of names, or a mapping from names, got 'ppo'"),
-        (mt.find_agent, [("ppo", {}), "a2c"], r"find_agent: agents: names must be text, got \('ppo', {}\)"),
+        (mt.find_optimizer, "adam", "find_optimizer: optimizers .*got 'adam'"),
+        (mt.find_optimizer, 3, "find_optimizer: optimizers .*got 3"),
+        (mt.find_optimizer, {"a": "adam", "b": "sgd"}, "'a' .*got 'adam'"),
+        (mt.find_optimizer, {1: {}, 2: {}}, "names .*got 1"),
+        (mt.find_agent, "ppo", "find_agent: agents .*got 'ppo'"),
+        (mt.find_agent, [("ppo", {}), "a2c"], r"find_agent: agents: .*got \('ppo', {}\)"),
     ],
 )
 def test_candidates_without_names_are_refused(find, candidates, told):
@@ -163,18 +161,18 @@ def test_a_candidate_with_another_number_of_agents_is_refused():
     """Before training, whichever candidate is the first."""
     for names in (("two", "one"), ("one", "two")):
         given = {name: ppo()[: 1 if name == "one" else 2] for name in names}
-        with pytest.raises(AgentError, match=r"candidate 'one': 1 agents, and 2 players \(player_0, player_1\)"):
+        with pytest.raises(AgentError, match=r"'one': 1 agents.*2 players.*player_0, player_1"):
             mt.find_agent(given, Identity, steps=20, trainer=FEW, env_args=SHORT)
 
 
 def test_an_unknown_loss_is_refused_at_the_first_test_after_an_update(monkeypatch):
     monkeypatch.setattr("marltrain.tools.finding.find.score_of", None)
-    with pytest.raises(ConfigError, match=r"candidate '0.0312': by='loss/critc': the updates measure loss/total"):
+    with pytest.raises(ConfigError, match=r"'0.0312'.*'loss/critc'.*loss/total"):
         rates("loss/critc", seeds=1)
 
 
 def test_candidates_that_cannot_be_told_apart_are_warned_of():
-    with pytest.warns(UserWarning, match="every training scores 7: the candidates cannot be told apart"):
+    with pytest.warns(UserWarning, match="scores 7:"):
         result = mt.find_learning_rate(
             "dqn", Identity, [1e-3, 1e-2], seeds=1, steps=12, env_args=SHORT, trainer=FEW, network=SMALL,
             reward_metric=lambda rewards: 7.0,

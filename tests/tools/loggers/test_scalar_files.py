@@ -170,7 +170,7 @@ def test_a_link_in_the_run_leads_to_no_other_folder(tmp_path):
 
 
 def test_wrong_interval_is_refused():
-    with pytest.raises(mt.ConfigError, match="CSVLogger: every must be a number of seconds, at least 0, got 'often'"):
+    with pytest.raises(mt.ConfigError, match=r"CSVLogger: every.*'often'"):
         mt.CSVLogger(every="often")  # type: ignore[arg-type]
 
 

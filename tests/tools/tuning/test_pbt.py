@@ -110,18 +110,18 @@ def test_rows_take_weights_and_settings_and_keep_their_random_numbers():
 def test_wrong_arguments_are_refused():
     with pytest.raises(ConfigError, match="ranges of numbers that are not whole"):
         mt.population_based_training("ppo", Identity, {"epochs": [1, 2]}, env_args=SHORT)
-    with pytest.raises(ConfigError, match=r"update_per_step cannot be searched: .*'update_per_step' is structural"):
+    with pytest.raises(ConfigError, match=r"update_per_step.*structural"):
         space = {"network": SMALL, "update_per_step": (0.1, 0.5)}
         mt.population_based_training("dqn", Identity, space, env_args=SHORT)
     with pytest.raises(ConfigError, match="members must be at least 4"):
         mt.population_based_training("ppo", Identity, members=3, env_args=SHORT)
-    with pytest.raises(ConfigError, match="24 env steps between tests, of 24: no member would copy another"):
+    with pytest.raises(ConfigError, match="24 env steps between tests, of 24"):
         mt.population_based_training("ppo", Identity, steps=24, every=24, env_args=SHORT)
-    with pytest.raises(ConfigError, match="space must be a mapping from setting to a value or a range"):
+    with pytest.raises(ConfigError, match=r"space.*mapping.*'gamma', 0.5"):
         mt.population_based_training("ppo", Identity, [("gamma", 0.5)], env_args=SHORT)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="population_based_training: trainer: DecentralizedTrainer: num_train_envs"):
+    with pytest.raises(ConfigError, match=r"population_based_training.*num_train_envs"):
         mt.population_based_training("ppo", Identity, trainer={"num_train_envs": 0}, env_args=SHORT)
-    with pytest.raises(ConfigError, match=r"every=8 and trainer=.'test_freq_steps': 12. are both env steps between"):
+    with pytest.raises(ConfigError, match=r"every=8.*'test_freq_steps': 12"):
         mt.population_based_training("ppo", Identity, every=8, trainer={"test_freq_steps": 12}, env_args=SHORT)
     with pytest.raises(ConfigError, match=r"member 0 \(learning_rate=0.00.*, clip=-.*player_0.*clip must"):
         mt.population_based_training(
@@ -137,10 +137,10 @@ def test_wrong_arguments_are_refused():
             },
             env_args=SHORT,
         )
-    with pytest.raises(ConfigError, match="'shared_memory': True} would mix the rows of all members"):
+    with pytest.raises(ConfigError, match="'shared_memory': True"):
         given: dict[str, Any] = {"trainer": {"shared_memory": True}, "env_args": SHORT}
         mt.population_based_training("dqn", Identity, {"network": SMALL}, **given)
-    with pytest.raises(AgentError, match="that learn from each other's rows"):
+    with pytest.raises(AgentError, match=r"population_based_training.*rows"):
         mt.population_based_training("seac", Identity, {"network": SMALL}, env_args=SHORT)
     with pytest.raises(AgentError, match="agents of a team"):
         mt.population_based_training("vdn", Identity, {"network": SMALL}, env_args=SHORT)

@@ -17,16 +17,13 @@ from marltrain.tools.tuning import pbt
 from marltrain.trainer.saving.checkpoint import find, write
 from marltrain.trainer.training import loop
 from marltrain.trainer.training.run import Run
+from tests.tools.killing import Killed, kill
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL
 
 FEW = {"num_train_envs": 3, "num_test_envs": 2, "update_freq": 24, "episodes_per_test": 2}
 SPACE = {"network": SMALL, "minibatches": 2, "epochs": 1, "learning_rate": (1e-3, 0.1), "gae_lambda": (0.5, 0.9),
          "gamma": 0.9, "clip": 0.2, "entropy_coef": 0.0, "value_coef": 0.5}  # fmt: skip
-
-
-class Killed(BaseException):
-    """Ends a run as a signal would: nothing catches it."""
 
 
 def trained(resume: Any = None, space: Any = SPACE, **settings: Any) -> mt.PBTResult:
@@ -56,23 +53,6 @@ def begun(tmp_path_factory) -> Path:
 def saved(begun, tmp_path) -> Path:
     """A copy to change."""
     return Path(shutil.copytree(begun, tmp_path / "search"))
-
-
-def die():
-    raise Killed
-
-
-def kill(patch, owner, name, call, end=die):
-    """Let a function call `end` first, in its n-th call."""
-    original, calls = getattr(owner, name), []
-
-    def dying(*arguments, **more):
-        calls.append(1)
-        if len(calls) == call:
-            end()
-        return original(*arguments, **more)
-
-    patch.setattr(owner, name, dying)
 
 
 def assert_equal(result, whole):
@@ -164,12 +144,12 @@ def killed(folder: str) -> None:
     ],
 )
 def test_a_population_of_other_settings_is_refused(settings, told, begun):
-    with pytest.raises(ConfigError, match=f"holds a search with other settings: {told}.*Repeat the arguments"):
+    with pytest.raises(ConfigError, match=told):
         trained(begun, **settings)
 
 
 def test_a_search_of_another_tool_is_refused(begun):
-    with pytest.raises(ConfigError, match="tool is 'find_learning_rate', and was 'population_based_training'"):
+    with pytest.raises(ConfigError, match=r"find_learning_rate.*population_based_training"):
         mt.find_learning_rate("ppo", Identity, [0.1, 1.0], resume=begun, env_args=SHORT)
 
 

@@ -38,7 +38,7 @@ def test_two_values_of_a_setting_are_an_error_that_names_both():
         (("ppo", pair), r"name\[1\]"),
     ]  # fmt: skip
     for given, where in several:
-        with pytest.raises(ConfigError, match=f"gamma is 0.9 in the space and 0.5 in {where}: leave one"):
+        with pytest.raises(ConfigError, match=f"gamma is 0.9.*0.5 in {where}"):
             Space.of(given, space, per_row=True)
         assert "learning_rate" in Space.of(given, {**space, "gamma": 0.5}, per_row=True).ranges
         assert "gamma" in Space.of(given, {"gamma": (0.4, 0.9)}, per_row=True).ranges

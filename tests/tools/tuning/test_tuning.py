@@ -275,11 +275,11 @@ def test_pictures_of_a_study(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pruner": "best"}, "pruner must be one of median, hyperband, none"),
+        ({"pruner": "best"}, "pruner .*median, hyperband, none"),
         ({"storage": "sqlite:////no/such/folder/a.db"}, "cannot be used"),
         ({"trials": 0}, "trials must be at least 1"),
         ({"trainer": {"num_envs": 1}}, "tune: trainer: DecentralizedTrainer.*Did you mean 'num_train_envs'"),
-        ({"trainer": {"test_freq_steps": None}}, "the metric needs tests"),
+        ({"trainer": {"test_freq_steps": None}}, "tune: .*test_freq_steps"),
         ({"trainer": {"seed": 1}}, r"tune: trainer=\{'seed': 1\} cannot be given: give the tool's own seed"),
     ],
 )
