@@ -135,7 +135,7 @@ def _run(arguments: Sequence[str]) -> int:
             outcome = command.run(options)
         except KeyboardInterrupt:
             if command.search:
-                from marltrain.cli.find import say_how_to_go_on
+                from marltrain.cli.search import say_how_to_go_on
 
                 say_how_to_go_on(name, rest, stored=stored)
             raise

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
-from marltrain.cli.options import Parser, add_fields, add_working_folder, integer, key_values, pop_given
+from marltrain.cli.agents import algorithms_and_settings
+from marltrain.cli.options import Parser, integer, key_values, pop_given
 from marltrain.cli.output import say
-from marltrain.cli.teams import add_team_reward, pop_team_reward
+from marltrain.cli.search import add_environment, add_trainer, pop_environment
 from marltrain.core.errors import ConfigError, did_you_mean
 from marltrain.storage.files import made_folder, path_of
 from marltrain.tools.csv_cells import write_csv
 
 WHAT = ("learning_rate", "optimizer", "agent")
-BY_THE_TOOL = ("episodes_per_train", "steps_per_train", "updates_per_train", "seed", "progress", "vector",
-               "num_workers", "on_fault", "max_env_restarts", "env_timeout", "test_freq", "record", "resources",
-               "address", "timeout", "runners", "min_runners", "learners", "learner_resources", "name")  # fmt: skip
-"""Settings of the trainer that tools set themselves, or that do not apply to copies of an environment."""
 
 
 def add_find_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain find`."""
     from marltrain.tools.finding.find import OPTIMIZERS, RATES, FindSettings
-    from marltrain.trainer.settings import TrainerSettings
 
     parser.add_argument("what", metavar="WHAT", help=f"what candidates differ in: {', '.join(WHAT)}")
-    parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
+    add_environment(parser)
     parser.add_argument("--algo", action="append", required=True, metavar="[PLAYER=]ALGO",
                         help="algorithm, as in `marltrain train`; for `agent`, once for each candidate")  # fmt: skip
     parser.add_argument("--rates", nargs="+", type=float, metavar="FLOAT",
@@ -43,15 +36,12 @@ def add_find_arguments(parser: Parser) -> None:
     parser.add_argument("--by", help="metric, loss, or a loss by name such as loss/critic (default: metric)")
     parser.add_argument("--final", type=float, metavar="FLOAT",
                         help=f"share of the last tests that count (default: {defaults['final']})")  # fmt: skip
-    parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="setting of the agents")
     parser.add_argument("--storage", metavar="FOLDER",
                         help="save the search there; the same command goes on with it")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="the picture (default: find.png)")
     parser.add_argument("--curves", metavar="FILE", help="write the tests of all trainings as CSV")
-    add_team_reward(parser)
-    add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings, BY_THE_TOOL)
-    parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
+    add_trainer(parser)
 
 
 def find(options: dict[str, Any]) -> None:
@@ -59,17 +49,16 @@ def find(options: dict[str, Any]) -> None:
     from marltrain.tools.finding.find import find_agent, find_learning_rate, find_optimizer
     from marltrain.trainer.reporting.figures import kind_of_picture
 
-    what, env, algos = options.pop("what"), options.pop("env"), options.pop("algo")
+    what, algos = options.pop("what"), options.pop("algo")
     if what not in WHAT:
         raise ConfigError(f"find compares one of {', '.join(WHAT)}, got {what!r}.{did_you_mean(what, WHAT)}")
-    add_working_folder(env)
+    env, env_args = pop_environment(options)
     settings = key_values("--set", options.pop("set", []))
     common = {
         **pop_given(options, "steps", "seeds", "by", "final"),
         "resume": options.pop("storage", None),
-        "env_args": key_values("--env-arg", options.pop("env_arg", [])),
+        "env_args": env_args,
     }
-    options |= pop_team_reward(options)
     out, curves = options.pop("out", "find.png"), options.pop("curves", None)
     kind_of_picture(out)
     for file in (out, curves or out):
@@ -92,11 +81,3 @@ def find(options: dict[str, Any]) -> None:
         write_csv(result.curves, curves)
         say(f"  {curves}")
     say(f"  {result.plot(out)}")
-
-
-def say_how_to_go_on(command: str, arguments: Sequence[str], *, stored: bool) -> None:
-    """Print the command that goes on with an interrupted search; stored: whether it was given --storage."""
-    if stored:
-        say(f"resume with: {shlex.join(['marltrain', command, *arguments])}")
-    else:
-        say("interrupted: nothing is kept to resume from; --storage keeps the search")

@@ -8,11 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from marltrain.cli.agents import algorithms_and_settings, settings_of_agents
-from marltrain.cli.find import BY_THE_TOOL
-from marltrain.cli.options import Parser, add_fields, add_working_folder, key_values, pop_given
+from marltrain.cli.agents import algorithms_and_settings
+from marltrain.cli.options import Parser, add_fields, key_values, pop_given
 from marltrain.cli.output import say
-from marltrain.cli.teams import add_team_reward, pop_team_reward
+from marltrain.cli.search import add_environment, add_trainer, pop_environment
 from marltrain.core.errors import ConfigError
 from marltrain.storage.files import made_folder
 from marltrain.tools.csv_cells import write_csv
@@ -34,28 +33,24 @@ def add_tune_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain tune`."""
     from marltrain.tools.tuning.pbt import PBTSettings
     from marltrain.tools.tuning.tuning import TuneSettings
-    from marltrain.trainer.settings import TrainerSettings
 
     of_population = {field.name: field.default for field in fields(PBTSettings)}
-    parser.add_argument("env", metavar="ENV", help="namespace/name (see `marltrain envs`) or module:attribute")
+    add_environment(parser)
     parser.add_argument("--algo", required=True, metavar="ALGO", help="algorithm of all players")
     parser.add_argument("--mode", choices=(STUDY, PBT), help="a study of trials, or population-based training, in "
                         "which settings change in the course of training (default: study)")  # fmt: skip
     parser.add_argument("--set", action="append", nargs="+", metavar=("KEY=VALUE", "VALUE"),
                         help="values of a setting of the agents, see below")  # fmt: skip
-    parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="argument of the environment")
     parser.add_argument("--share", action="store_true", help="one agent for all players of equal spaces")
     parser.add_argument("--backend", help="framework, torch or tensorflow")
     parser.add_argument("--out", metavar="FOLDER", help="settings.toml, tables, pictures (default: the study, or pbt)")
     add_fields(parser.add_argument_group("the study"), TuneSettings)
-    add_team_reward(parser)
     group = parser.add_argument_group("the population of --mode pbt, besides --steps, --seed and --storage FOLDER")
     group.add_argument("--members", type=int, metavar="INT",
                        help=f"agents that are trained at once (default: {of_population['members']})")  # fmt: skip
     group.add_argument("--replaced", type=float, metavar="FLOAT", help="share of the members, the worst ones, that "
                        f"copy others after each test (default: {of_population['share']})")  # fmt: skip
-    add_fields(parser.add_argument_group("the trainer's settings"), TrainerSettings, BY_THE_TOOL)
-    parser.elsewhere = {name: f"--set {name}=..." for name in settings_of_agents()}
+    add_trainer(parser)
     parser.epilog = EPILOG
 
 
@@ -64,15 +59,13 @@ def tune(options: dict[str, Any]) -> None:
     from marltrain.tools.tuning.space import from_words
     from marltrain.tools.tuning.tuning import TuneSettings
 
-    env, algo_text, mode = options.pop("env"), options.pop("algo"), options.pop("mode", STUDY)
-    add_working_folder(env)
+    algo_text, mode = options.pop("algo"), options.pop("mode", STUDY)
+    env, env_args = pop_environment(options)
     words = _values(options.pop("set", []))
     algo, _ = algorithms_and_settings([algo_text], dict.fromkeys(words))
     if isinstance(algo, dict):
         raise ConfigError("tune needs one algorithm for all players: --algo ALGO")
     space = {**from_words(words), **pop_given(options, "share", "backend")}
-    env_args = key_values("--env-arg", options.pop("env_arg", []))
-    options |= pop_team_reward(options)
     study = pop_given(options, *(field.name for field in fields(TuneSettings)))
     population = pop_given(options, "members", REPLACED)
     _check_mode(mode, study, population)

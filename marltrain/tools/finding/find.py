@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marltrain.core.errors import ConfigError, printable, shown, warn
 from marltrain.core.seeds import MOST_SEED
 from marltrain.core.settings import checked_arguments, python_number, setting, validate
 from marltrain.envs import probe
+from marltrain.tools.finding.comparison import Comparison
 from marltrain.tools.finding.ranking import Ranking, interval_of_best, ranked
 from marltrain.tools.search.candidates import (
     Candidate,
@@ -24,9 +25,6 @@ from marltrain.tools.search.saved_search import search_in
 from marltrain.tools.search.train_all import train_all
 from marltrain.tools.search.training import LOSS, METRIC, Plan, Training, failed_of, loss_of, score_of
 from marltrain.trainer.settings import RewardMetric
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RATES = tuple(10.0 ** (exponent / 2) for exponent in range(-10, -1))
 """Default learning rates: 1e-5 to 1e-1, two for each power of ten."""
@@ -61,7 +59,7 @@ class FindSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class FindResult:
+class FindResult(Comparison):
     """Result of a finder.
 
     what: what the candidates differ in.  by, final: how they are scored.  numeric: whether their values are numbers.
@@ -74,16 +72,6 @@ class FindResult:
       since the test before.
     errors: `candidate`, `seed`, `error` of the trainings that failed.
     """
-
-    what: str
-    by: str
-    final: float
-    numeric: bool
-    best: Any
-    interval: tuple[float, float] | None
-    table: pd.DataFrame
-    curves: pd.DataFrame
-    errors: pd.DataFrame
 
     def plot(
         self,

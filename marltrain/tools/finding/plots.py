@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
+from marltrain.tools.finding.comparison import Comparison
 from marltrain.tools.finding.ranking import interquartile_mean, ranked
 from marltrain.tools.search.training import LOSS, loss_of
 from marltrain.trainer.reporting.figures import (
@@ -33,40 +34,8 @@ WIDE = 20.0
 """Ratio of the largest to the smallest value from which an axis of positive values is logarithmic."""
 
 
-class Found(Protocol):
-    """The part of a `FindResult` that is drawn; see there."""
-
-    @property
-    def what(self) -> str:
-        """What the candidates differ in."""
-
-    @property
-    def by(self) -> str:
-        """How they are scored."""
-
-    @property
-    def final(self) -> float:
-        """Share of the tests that count."""
-
-    @property
-    def numeric(self) -> bool:
-        """Whether the candidates' values are numbers."""
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """A row for each candidate."""
-
-    @property
-    def curves(self) -> pd.DataFrame:
-        """A row for each test of each training."""
-
-    @property
-    def errors(self) -> pd.DataFrame:
-        """A row for each training that failed."""
-
-
 def draw_result(
-    result: Found, path: str | Path, *, by: str | None, smooth: int, skip: tuple[int, int],
+    result: Comparison, path: str | Path, *, by: str | None, smooth: int, skip: tuple[int, int],
     limits: tuple[float, float] | None,
 ) -> Path:  # fmt: skip
     """Draw the picture of `FindResult.plot`."""
@@ -119,7 +88,7 @@ def _values_of(curves: pd.DataFrame, by: str) -> Any:
     return curves[losses].apply(lambda row: loss_of(row.dropna().to_dict(), by), axis=1)
 
 
-def _scores(result: Found, names: Sequence[str], by: str) -> list[Array]:
+def _scores(result: Comparison, names: Sequence[str], by: str) -> list[Array]:
     """Return the scores of the trainings of each candidate that did not fail, as measured (losses not negated)."""
     curves = result.curves.assign(value=_values_of(result.curves, by))
     failed = set(zip(result.errors["candidate"], result.errors["seed"], strict=True))
@@ -132,7 +101,7 @@ def _scores(result: Found, names: Sequence[str], by: str) -> list[Array]:
     return output
 
 
-def _places(result: Found, names: Sequence[str]) -> Array:
+def _places(result: Comparison, names: Sequence[str]) -> Array:
     if not result.numeric:
         return np.arange(len(names), dtype=float)
     values = dict(zip(result.table["candidate"], result.table["value"], strict=True))
@@ -159,7 +128,7 @@ def _draw_change(ax: Axes, x: Array, scores: Sequence[Array], smooth: int) -> No
     ax.set_ylabel("change per candidate", color=INK)
 
 
-def _label_candidates(ax: Axes, result: Found, names: Sequence[str], x: Array) -> None:
+def _label_candidates(ax: Axes, result: Comparison, names: Sequence[str], x: Array) -> None:
     if not result.numeric:
         name_columns(ax, x, names)
         return
