@@ -32,7 +32,7 @@ settings that are not named are searched in the default ranges of the algorithm,
 def add_tune_arguments(parser: Parser) -> None:
     """Add the arguments of `marltrain tune`."""
     from marltrain.tools.tuning.pbt import PBTSettings
-    from marltrain.tools.tuning.tuning import TuneSettings
+    from marltrain.tools.tuning.study import TuneSettings
 
     of_population = {field.name: field.default for field in fields(PBTSettings)}
     add_environment(parser)
@@ -57,7 +57,7 @@ def add_tune_arguments(parser: Parser) -> None:
 def tune(options: dict[str, Any]) -> None:
     """Search settings; print the result and write it into a folder."""
     from marltrain.tools.tuning.space import from_words
-    from marltrain.tools.tuning.tuning import TuneSettings
+    from marltrain.tools.tuning.study import TuneSettings
 
     algo_text, mode = options.pop("algo"), options.pop("mode", STUDY)
     env, env_args = pop_environment(options)

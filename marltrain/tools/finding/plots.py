@@ -12,6 +12,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.tools.finding.comparison import Comparison
 from marltrain.tools.finding.ranking import interquartile_mean, ranked
+from marltrain.tools.search.axes import is_logarithmic, make_logarithmic
 from marltrain.tools.search.training import LOSS, loss_of
 from marltrain.trainer.reporting.figures import (
     COLORS,
@@ -29,9 +30,6 @@ from marltrain.trainer.reporting.legends import add_legend, legend_room
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-WIDE = 20.0
-"""Ratio of the largest to the smallest value from which an axis of positive values is logarithmic."""
 
 
 def draw_result(
@@ -133,17 +131,8 @@ def _label_candidates(ax: Axes, result: Comparison, names: Sequence[str], x: Arr
         name_columns(ax, x, names)
         return
     name_axes(ax, _words(result.what))
-    if x.min() > 0 and x.max() / x.min() >= WIDE:
-        ax.set_xscale("log")
-        log_labels(ax)
-
-
-def log_labels(ax: Axes) -> None:
-    """Write powers of ten at a logarithmic horizontal axis."""
-    from matplotlib.ticker import LogFormatterSciNotation, NullFormatter
-
-    ax.xaxis.set_major_formatter(LogFormatterSciNotation())
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    if is_logarithmic(x):
+        make_logarithmic(ax)
 
 
 def _words(name: str) -> str:
@@ -172,7 +161,7 @@ def draw_sweep(
     figure = new_figure(7.2, 4.6)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     top.plot(rates, values, color=COLORS[0])
-    top.set(ylim=limits, xscale="log")
+    top.set(ylim=limits)
     name_axes(top, y=by)
     bottom.axhline(0, color="#999999", lw=0.8)
     bottom.plot(rates, np.gradient(values, np.log10(rates)), color=COLORS[1])
@@ -180,7 +169,7 @@ def draw_sweep(
     name_axes(bottom, "learning rate")
     for ax in (top, bottom):
         style(ax)
-    log_labels(bottom)
+    make_logarithmic(bottom)
     write_figure(figure, path)
     return Path(path)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.tools.finding.plots import WIDE, log_labels
+from marltrain.tools.search.axes import is_logarithmic, make_logarithmic
 from marltrain.trainer.reporting.figures import (
     COLORS,
     name_axes,
@@ -92,9 +92,8 @@ def _name_values(ax: Axes, values: pd.Series) -> None:
         names = sorted(map(str, values.unique()))
         name_columns(ax, range(len(names)), names)
         ax.set_xlim(-0.5, len(names) - 0.5)
-    elif values.min() > 0 and values.max() / values.min() >= WIDE:
-        ax.set_xscale("log")
-        log_labels(ax)
+    elif is_logarithmic(values):
+        make_logarithmic(ax)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(3, integer=values.dtype.kind in "iu"))
         ax.xaxis.set_major_formatter(ScalarFormatter())
@@ -132,8 +131,7 @@ def draw_population(table: pd.DataFrame, best: int, path: Path) -> Path:
         for member, rows in table.groupby("member"):
             own = {"color": COLORS[1], "lw": 1.8, "zorder": 3} if member == best else {"color": "#bbbbbb", "lw": 0.8}
             ax.plot(rows["env_steps"], rows[name], **own)
-        values = table[name]
-        if name != "metric" and values.min() > 0 and values.max() / values.min() >= WIDE:
+        if name != "metric" and is_logarithmic(table[name]):
             ax.set_yscale("log")
         style(ax)
         name_axes(ax, y=name)

@@ -22,6 +22,7 @@ from typing import Any
 from marltrain.core.errors import ConfigError
 from marltrain.core.extras import imported
 from marltrain.core.seeds import child_seed
+from marltrain.core.settings import setting
 from marltrain.trainer.preparing.resume import difference_of
 
 PRUNERS = ("median", "hyperband", "none")
@@ -38,47 +39,52 @@ def optuna() -> Any:
     return package
 
 
-@dataclass(frozen=True)
-class StudyPlan:
-    """What makes a study: its name and storage (None: memory), the number of trials, sampling and pruning.
+@dataclass(frozen=True, kw_only=True)
+class TuneSettings:
+    """Settings of a study; `tune` explains them."""
 
-    warmup_trials: trials that are sampled at random; none is pruned before so many are complete.
-    warmup_steps: env steps before which no trial is pruned.  every, steps: env steps between tests, and of a trial.
-    about: what the study searches, JSON values by key; all calls that share the study must agree in it.
-    """
+    trials: int = setting(50, doc="number of finished trials", low=1)
+    steps: int = setting(50_000, doc="env steps of each training", low=1)
+    seeds: int = setting(1, doc="trainings of each trial", low=1)
+    population: int = setting(1, doc="trials that are trained at once", low=1)
+    jobs: int = setting(1, doc="processes", low=1)
+    storage: str | None = setting(None, doc="database, such as sqlite:///tune.db; None: memory")
+    study: str = setting("tune", doc="name of the study in its storage")
+    seed: int = setting(0, doc="seed of the study", low=0)
+    pruner: str = setting("median", doc="ends trials early", choices=PRUNERS)
+    warmup_trials: int = setting(5, doc="random trials; none is pruned before so many are complete", low=0)
+    warmup_steps: int | None = setting(None, doc="env steps before which no trial is pruned; None: a fifth", low=0)
+    fresh_seeds: int = setting(10, doc="trainings of the best settings with other seeds; 0: none", low=0)
+    final: float = setting(0.25, doc="share of the tests, the last ones, whose mean is the metric", above=0, high=1)
 
-    name: str
-    storage: str | None
-    trials: int
-    seed: int
-    pruner: str
-    warmup_trials: int
-    warmup_steps: int
-    every: int
-    steps: int
-    about: Mapping[str, Any]
+    @property
+    def unpruned(self) -> int:
+        """Env steps before which no trial is pruned."""
+        return self.steps // 5 if self.warmup_steps is None else self.warmup_steps
 
 
 class Study:
     """A study of Optuna; see the module docstring."""
 
-    def __init__(self, plan: StudyPlan) -> None:
+    def __init__(self, settings: TuneSettings, every: int, about: Mapping[str, Any]) -> None:
         """Create the study, or open it in its storage.
 
+        every: env steps between tests.  about: what the study searches, JSON values by key; all calls that share the
+        study must agree in it.
         Raises ConfigError for a storage that cannot be used, and for a study that searches something else.
         """
-        self.plan, self._optuna = plan, optuna()
+        self.settings, self.every, self._optuna = settings, every, optuna()
         try:
             with self._locked():
                 self.study = self._optuna.create_study(
-                    storage=plan.storage, study_name=plan.name, direction="maximize", load_if_exists=True,
+                    storage=settings.storage, study_name=settings.study, direction="maximize", load_if_exists=True,
                     pruner=self._pruner(),
                 )  # fmt: skip
-                self._check_about()
+                self._check_about(dict(about))
         except ConfigError:
             raise
         except Exception as error:  # of the database, of any kind
-            raise ConfigError(f"storage={plan.storage!r} cannot be used: {error}") from error
+            raise ConfigError(f"storage={settings.storage!r} cannot be used: {error}") from error
 
     def claim(self, most: int, suggest: Any) -> list[tuple[Any, Any]]:
         """Claim free slots, `most` at most; return the trials with their settings, suggest(trial).
@@ -89,7 +95,7 @@ class Study:
         with self._locked():
             used = {trial.user_attrs[SLOT] for trial in self._counted(fail_abandoned=True)}
             try:
-                for slot in [slot for slot in range(self.plan.trials) if slot not in used][:most]:
+                for slot in [slot for slot in range(self.settings.trials) if slot not in used][:most]:
                     claimed.append((self._new_trial(slot), {}))
                     claimed[-1] = (claimed[-1][0], suggest(claimed[-1][0]))
             except BaseException:
@@ -101,7 +107,7 @@ class Study:
     def _new_trial(self, slot: int) -> Any:
         """Return a new trial of a slot."""
         self.study.sampler = self._optuna.samplers.TPESampler(
-            seed=child_seed(self.plan.seed, "slot", slot), n_startup_trials=self.plan.warmup_trials
+            seed=child_seed(self.settings.seed, "slot", slot), n_startup_trials=self.settings.warmup_trials
         )
         trial = self.study.ask()
         trial.set_user_attr(SLOT, slot)
@@ -132,7 +138,7 @@ class Study:
         """Return whether a trial ends early; none does before `warmup_trials` trials are complete."""
         complete = self._optuna.trial.TrialState.COMPLETE
         done = sum(other.state == complete for other in self.study.get_trials(deepcopy=False))
-        return done >= self.plan.warmup_trials and bool(trial.should_prune())
+        return done >= self.settings.warmup_trials and bool(trial.should_prune())
 
     def finished(self) -> list[Any]:
         """Return the finished trials, by slot."""
@@ -158,35 +164,35 @@ class Study:
             kept.append(trial)
         return kept
 
-    def _check_about(self) -> None:
+    def _check_about(self, about: dict[str, Any]) -> None:
         """Record what a new study searches; raise ConfigError if an older one searches something else."""
-        about, stored = dict(self.plan.about), self.study.user_attrs.get(ABOUT)
+        stored = self.study.user_attrs.get(ABOUT)
         if stored is None and not self.study.get_trials(deepcopy=False):
             self.study.set_user_attr(ABOUT, about)
             return
         if difference := difference_of(stored or {}, about, ""):
             raise ConfigError(
-                f"study {self.plan.name!r} of {self.plan.storage} was begun with other settings: {difference}. Name "
-                "another study for other searches: study=..., --study"
+                f"study {self.settings.study!r} of {self.settings.storage} has other settings: {difference}. Name another "
+                "study for other searches: study=..., --study"
             )
 
     def _pruner(self) -> Any:
-        plan, pruners = self.plan, self._optuna.pruners
-        if plan.pruner == "median":
-            return pruners.MedianPruner(plan.warmup_trials, plan.warmup_steps)
-        if plan.pruner == "hyperband":
+        settings, pruners = self.settings, self._optuna.pruners
+        if settings.pruner == "median":
+            return pruners.MedianPruner(settings.warmup_trials, settings.unpruned)
+        if settings.pruner == "hyperband":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return pruners.HyperbandPruner(max(plan.every, plan.warmup_steps, 1), plan.steps, 3)
+                return pruners.HyperbandPruner(max(self.every, settings.unpruned, 1), settings.steps, 3)
         return pruners.NopPruner()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock of the storage, which processes of this machine share."""
-        if self.plan.storage is None:
+        if self.settings.storage is None:
             yield
             return
-        opened = os.open(_lock_file(self.plan.storage), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        opened = os.open(_lock_file(self.settings.storage), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(opened, "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,14 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError, WorkerError, error_text, printable, warn
 from marltrain.core.seeds import child_seed
-from marltrain.core.settings import checked_arguments, setting, validate
+from marltrain.core.settings import checked_arguments, validate
 from marltrain.processes.children import start, start_context
 from marltrain.storage.json_files import to_json
 from marltrain.tools.run_files.writing import write_settings
 from marltrain.tools.search.candidates import is_pair, settings_of_entries
 from marltrain.tools.search.training import Plan
 from marltrain.tools.tuning.space import Space
-from marltrain.tools.tuning.study import PRUNERS, Study, StudyPlan
+from marltrain.tools.tuning.study import Study, TuneSettings
 from marltrain.tools.tuning.trials import Subject, evaluate, run_trials
 from marltrain.trainer.evaluating.evaluation import bootstrap
 from marltrain.trainer.settings import RewardMetric
@@ -31,25 +32,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ADVICE = "use jobs=1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneSettings:
-    """Settings of a study; `tune` explains them."""
-
-    trials: int = setting(50, doc="number of finished trials", low=1)
-    steps: int = setting(50_000, doc="env steps of each training", low=1)
-    seeds: int = setting(1, doc="trainings of each trial", low=1)
-    population: int = setting(1, doc="trials that are trained at once", low=1)
-    jobs: int = setting(1, doc="processes", low=1)
-    storage: str | None = setting(None, doc="database, such as sqlite:///tune.db; None: memory")
-    study: str = setting("tune", doc="name of the study in its storage")
-    seed: int = setting(0, doc="seed of the study", low=0)
-    pruner: str = setting("median", doc="ends trials early", choices=PRUNERS)
-    warmup_trials: int = setting(5, doc="random trials; none is pruned before so many are complete", low=0)
-    warmup_steps: int | None = setting(None, doc="env steps before which no trial is pruned; None: a fifth", low=0)
-    fresh_seeds: int = setting(10, doc="trainings of the best settings with other seeds; 0: none", low=0)
-    final: float = setting(0.25, doc="share of the tests, the last ones, whose mean is the metric", above=0, high=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,26 +149,22 @@ def tune(
     with ExitStack() as stack:
         if options.jobs > 1 and storage is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            storage = f"sqlite:///{folder}/study.db"
-        unpruned = options.steps // 5 if options.warmup_steps is None else options.warmup_steps
-        plan = StudyPlan(
-            study, storage, options.trials, options.seed, pruner, options.warmup_trials, unpruned,
-            int(subject.plan.settings["test_freq_steps"]), options.steps, _about(subject, options, unpruned),
-        )  # fmt: skip
-        result = Study(plan)
+            options = replace(options, storage=f"sqlite:///{folder}/study.db")
+        opened = partial(Study, options, int(subject.plan.settings["test_freq_steps"]), _about(subject, options))
+        result = opened()
         if options.jobs == 1:
             run_trials(result, subject, options.population, _tell if progress else _nothing)
         else:
-            _in_processes(plan, subject, options, progress=progress)
+            _in_processes(opened, subject, options, progress=progress)
         return _result(result, subject, options)
 
 
-def _about(subject: Subject, options: TuneSettings, unpruned: int) -> dict[str, Any]:
+def _about(subject: Subject, options: TuneSettings) -> dict[str, Any]:
     """Return what a study searches; how many trials there are, and who makes them, may change."""
     plan, names = subject.plan, ("steps", "seeds", "seed", "final", "pruner", "warmup_trials")
     return {
         "env": plan.source.name, "env_args": to_json(dict(plan.source.arguments)), "algorithm": to_json(subject.algo),
-        "reward_metric": to_json(plan.reward_metric), "warmup_steps": unpruned,
+        "reward_metric": to_json(plan.reward_metric), "warmup_steps": options.unpruned,
         **{name: getattr(options, name) for name in names},
         **{f"trainer {name}": to_json(value) for name, value in plan.settings.items()},
         **{f"setting {name}": value for name, value in subject.space.described().items()},
@@ -246,14 +224,14 @@ def _table(trials: list[Any]) -> Any:
     return pd.DataFrame(rows)
 
 
-def _in_processes(plan: StudyPlan, subject: Subject, options: TuneSettings, *, progress: bool) -> None:
+def _in_processes(opened: Callable[[], Study], subject: Subject, options: TuneSettings, *, progress: bool) -> None:
     """Make trials in several processes, which share the storage; raise the error of the first one that fails."""
     context = start_context(ADVICE)
     children: dict[Connection, Any] = {}
     try:
         for _ in range(options.jobs):
             try:
-                process, pipe = start(context, _job, plan, subject, options.population)
+                process, pipe = start(context, _job, opened, subject, options.population)
             except (AttributeError, TypeError) as error:  # what pickle raises
                 raise ConfigError(
                     f"tune: jobs={options.jobs} sends its arguments to other processes: {error}. {ADVICE}"
@@ -290,9 +268,9 @@ def _first_error(children: Mapping[Connection, Any], tell: Any) -> str:
     return ""
 
 
-def _job(pipe: Connection, plan: StudyPlan, subject: Subject, population: int) -> None:
+def _job(pipe: Connection, opened: Callable[[], Study], subject: Subject, population: int) -> None:
     """Make trials in a process of its own."""
     try:
-        run_trials(Study(plan), subject, population, lambda line: pipe.send(("line", line)))
+        run_trials(opened(), subject, population, lambda line: pipe.send(("line", line)))
     except Exception as error:
         pipe.send(("error", error_text(error)))

@@ -14,7 +14,7 @@ from marltrain.core.errors import AgentError, ConfigError
 from marltrain.tools.run_files.reading import read_settings
 from marltrain.tools.search.train_all import train_all
 from marltrain.tools.tuning import trials as trials_of
-from marltrain.tools.tuning.study import SLOT, Study, StudyPlan, _lock_file
+from marltrain.tools.tuning.study import SLOT, Study, TuneSettings, _lock_file
 from marltrain.tools.tuning.tuning import _first_error
 from tests.tiers import LONG
 from tests.toys import Identity
@@ -28,6 +28,10 @@ FEW = {"num_train_envs": 3, "num_test_envs": 2, "update_freq": 12, "batch_size":
 def tune(space=SPACE, trials=4, **settings):
     given = {"steps": 24, "fresh_seeds": 2, "trainer": FEW, "env_args": SHORT, "progress": False, **settings}
     return mt.tune("ppo", Identity, space, trials=trials, **given)
+
+
+def study_of(**settings):
+    return Study(TuneSettings(**{"pruner": "none", "steps": 24, "warmup_steps": 0, **settings}), 2, {})
 
 
 def rows(result):
@@ -89,7 +93,7 @@ def test_a_study_searches_what_it_was_begun_with(tmp_path):
 
 
 def test_a_metric_that_is_not_finite_is_a_failure():
-    study = Study(StudyPlan("tune", None, 1, 0, "none", 5, 0, 2, 24, {}))
+    study = study_of(trials=1)
     study.complete(study.claim(1, lambda trial: {})[0][0], float("nan"))
     assert [trial.user_attrs["error"] for trial in study.finished()] == ["metric nan"]
     assert study.claim(1, lambda trial: {}) == [] and study.best() is None
@@ -137,7 +141,7 @@ def test_settings_of_a_pair_without_a_range_are_kept(seen):
 
 
 def test_a_suggestion_that_fails_frees_its_slot():
-    study = Study(StudyPlan("tune", None, 2, 0, "none", 5, 0, 2, 24, {}))
+    study = study_of(trials=2)
 
     def second_fails(trial):
         return {} if trial.number == 0 else trial.suggest_float("learning_rate", 1.0, 0.5)
@@ -174,8 +178,7 @@ def test_failures_with_fresh_seeds_are_told_with_their_error(monkeypatch):
 def test_two_processes_claim_different_slots(tmp_path):
     """Two studies on one storage stand for two processes: each sees the slots that the other has claimed."""
     storage = f"sqlite:///{tmp_path}/a.db"
-    plan = StudyPlan("tune", storage, 3, 0, "none", 5, 0, 2, 24, {})
-    first, second = Study(plan), Study(plan)
+    first, second = study_of(trials=3, storage=storage), study_of(trials=3, storage=storage)
     claimed = [study.claim(1, lambda trial: {}) for study in (first, second, first, second)]
     assert [[trial.user_attrs[SLOT] for trial, _ in own] for own in claimed] == [[0], [1], [2], []]
     first.failed(claimed[0][0][0], "an error")  # counts
@@ -239,7 +242,7 @@ def test_bad_trials_are_pruned_by_env_steps():
 
 
 def test_no_trial_is_pruned_before_the_warm_up_is_complete():
-    study = Study(StudyPlan("tune", None, 9, 0, "hyperband", 2, 0, 1, 9, {}))
+    study = study_of(trials=9, pruner="hyperband", warmup_trials=2)
     study.study.pruner = SimpleNamespace(prune=lambda *_: True)
     for slot in range(3):
         ((trial, _),) = study.claim(1, lambda trial: {})
