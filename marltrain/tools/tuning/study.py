@@ -172,8 +172,8 @@ class Study:
             return
         if difference := difference_of(stored or {}, about, ""):
             raise ConfigError(
-                f"study {self.settings.study!r} of {self.settings.storage} has other settings: {difference}. Name another "
-                "study for other searches: study=..., --study"
+                f"study {self.settings.study!r} of {self.settings.storage} has other settings: {difference}. Name "
+                "another study for other searches: study=..., --study"
             )
 
     def _pruner(self) -> Any:
