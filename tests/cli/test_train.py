@@ -142,9 +142,10 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, tmp_path, monkeypatch, num
     played, collect = iter(range(1000)), Run.collect
 
     def interrupted(self):
-        collect(self)
+        steps = collect(self)
         if next(played) == 20:
             os.kill(os.getpid(), number)
+        return steps
 
     monkeypatch.setattr(Run, "collect", interrupted)
     assert main([*words, "--run-dir", str(folder), "--checkpoint", "30"]) == 130

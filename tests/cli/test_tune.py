@@ -72,9 +72,10 @@ def test_an_interrupted_search_says_how_to_go_on(capsys, tmp_path, monkeypatch, 
         played, collect = iter(range(1000)), Run.collect
 
         def interrupted(self):
-            collect(self)
+            steps = collect(self)
             if next(played) == 10:
                 os.kill(os.getpid(), signal.SIGINT)
+            return steps
 
         patch.setattr(Run, "collect", interrupted)
         assert main([*words, *stored]) == 130
