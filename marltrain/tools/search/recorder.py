@@ -12,7 +12,7 @@ from marltrain.storage.checks import of_type
 from marltrain.tools.search.training import LOSS, Plan, Reading, Training, Watch
 from marltrain.trainer.decentralized import DecentralizedTrainer
 from marltrain.trainer.events.callbacks import Callback, Moment
-from marltrain.trainer.updating.scheduler import NotFiniteError, drop_rollouts
+from marltrain.trainer.updating.scheduler import NotFiniteError
 
 
 class Memory(Protocol):
@@ -115,7 +115,7 @@ class Recorder(Callback):
             return
         for scheduler in self._run.context.schedulers:
             labels = scheduler.seated.labels
-            drop_rollouts(scheduler, np.array([self.trainings[self._places[label]].replaced for label in labels]))
+            scheduler.drop_rollouts(np.array([self.trainings[self._places[label]].replaced for label in labels]))
         for training in self.trainings:
             training.replaced = False
 

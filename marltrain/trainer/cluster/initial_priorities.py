@@ -27,7 +27,7 @@ from marltrain.policies.memory.ring_part import RingPart
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.collecting.rollout import Recorder
 from marltrain.trainer.seats.team_reward import TeamRewards
-from marltrain.trainer.updating.scheduler import UpdateScheduler, rating_reader
+from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 ROWS = 64
 """Batch steps in the streams of a runner at first; they grow where a fragment needs more."""
@@ -155,7 +155,7 @@ class DriverRating:
         oldest: dict[int, int] = {}
         for scheduler in self._rated.values():
             ring = self._streams.rings[scheduler.seated.group]
-            reader, group = rating_reader(scheduler), scheduler.seated.group
+            reader, group = scheduler.rating_reader, scheduler.seated.group
             needed = ring.now
             if reader is not None and reader.initial is not None:
                 reader.admit()
@@ -179,7 +179,7 @@ class DriverRating:
     def give(self, parts: Sequence[Mapping[int, NewErrors]]) -> None:
         """Take the errors of a fragment, of all runners, in place of those of the fragment before."""
         for i, scheduler in self._rated.items():
-            reader = rating_reader(scheduler)
+            reader = scheduler.rating_reader
             if reader is not None and reader.initial is not None:
                 reader.admit()
                 own = [part[i] for part in parts]

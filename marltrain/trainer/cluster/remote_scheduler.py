@@ -11,7 +11,7 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
 from marltrain.trainer.seats.seats import Seats
-from marltrain.trainer.updating.scheduler import Metrics, UpdateScheduler, by_agent, checked
+from marltrain.trainer.updating.scheduler import Metrics, UpdateScheduler, by_agent
 from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of
 
 
@@ -66,7 +66,7 @@ class RemoteScheduler(UpdateScheduler):
         for number, batch in batches:
             self._remote.order(batch, ready, rows)
             yield
-            rounds.append(checked(self, self._remote.result(), batch, number, ready, env_steps))
+            rounds.append(self._finish_update(self._remote.result(), batch, number, ready, env_steps))
         if rounds:
             self._remote.order_weights()
             yield

@@ -22,7 +22,7 @@ from marltrain.policies.memory.observed import ObservedMemory, ObservedRows
 from marltrain.trainer.jobs.messages import Experience
 from marltrain.trainer.seats.seats import Seats
 from marltrain.trainer.training.run import Run
-from marltrain.trainer.updating.scheduler import UpdateScheduler, draw_also
+from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 STORING = 0.1
 """Seconds that storing may take between two collector calls, and the minimum seconds until it goes on."""
@@ -69,7 +69,7 @@ def memory_of(run: Run, experience: Experience, name: str) -> ObservedMemory:
         needs = [each.seated.learner.needs for each in drawing]
         memory = ObservedMemory(context.envs.spec, group, max(need.capacity for need in needs if need is not None))
         for scheduler in drawing:
-            draw_also(scheduler, memory.streams)
+            scheduler.draw_also(memory.streams)
         run.apply_masks()
         experience.memories[group] = memory
     return experience.memories[group]

@@ -12,7 +12,7 @@ from marltrain.policies.learner.update_plan import DueUpdates
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.seats.seats import Seats
 from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler, not_finite, rngs_of
-from marltrain.trainer.updating.update_schedule import Defaults, batch_size_of, batch_steps_left, updates_due
+from marltrain.trainer.updating.update_schedule import Defaults, batch_steps_left, updates_due
 
 if TYPE_CHECKING:
     from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
@@ -79,9 +79,6 @@ class PlannedScheduler(UpdateScheduler):
             compiled.set_plan(plan, ready, rngs_of(self.seated, ready), act)
             self._plan_steps = 0
         return bool(plan)
-
-    def _batch_size(self) -> int:
-        return batch_size_of(self.seated.learner.update_schedule, self.defaults)
 
     def take_metrics(self) -> UpdateMetrics | None:
         """See `UpdateScheduler`; call it before `count_steps` counts the batch steps of the call."""

@@ -117,7 +117,7 @@ class UpdateScheduler:
         if self._reader is None:
             self._steps_since_update = 0
         if seats != self._seats:
-            self._seats, self._reader = seats, _reader_of(self, seats)
+            self._seats, self._reader = seats, self._reader_of(seats)
 
     def follow(self, updates: int, earlier: Iterable[UpdateScheduler]) -> None:
         """Continue the counts of an earlier `train` call.
@@ -211,6 +211,28 @@ class UpdateScheduler:
             return before
         return before | self._make(self._batches(reader, ready, steps, most), ready, env_steps)
 
+    def drop_rollouts(self, agents: Array) -> None:
+        """Exclude the past decisions of agents, [K] bool, from all rollouts: their weights have been replaced.
+
+        The rollouts of the other agents stay, and so do replay memories, whose rows may come from any policy.
+        """
+        if self._reader is not None:
+            for k in np.flatnonzero(agents).tolist():
+                self._reader.drop(k)
+
+    def draw_also(self, observed: Streams) -> None:
+        """Draw from observed transitions, too, from the next `set_learning` on.
+
+        observed: those of an `ObservedMemory`.  The learner must draw transitions uniformly.
+        """
+        self.observed, self._seats = observed, []
+
+    @property
+    def rating_reader(self) -> UniformReader | None:
+        """The reader if it makes first priorities from errors, else None."""
+        reader = self._reader
+        return reader if isinstance(reader, UniformReader) and reader.initial is not None else None
+
     @property
     def gradient_steps(self) -> int:
         """Number of gradient passes of the agents, without those of updates under way."""
@@ -229,17 +251,33 @@ class UpdateScheduler:
 
     def _make(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Metrics:
         """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
-        rounds, rows = [], batch_size_of(self.seated.learner.update_schedule, self.defaults)
+        rounds, rows = [], self._batch_size()
         for number, batch in batches:
             measured = self.seated.learner.update(batch, learn=ready, batch_size=rows)
-            rounds.append(checked(self, measured, batch, number, ready, env_steps))
+            rounds.append(self._finish_update(measured, batch, number, ready, env_steps))
         return by_agent(self.seated.labels, rounds, ready)
+
+    def _finish_update(
+        self, measured: dict[str, Array], batch: Rollout | Transitions, number: int, ready: Array, env_steps: int
+    ) -> dict[str, Array]:
+        """Return the metrics of an update with those of its rows; the reader gets the batch with its errors.
+
+        Raises NotFiniteError if a loss or a gradient is not finite.
+        """
+        if (error := not_finite(self.seated, measured, ready, number, env_steps)) is not None:
+            if self.on_not_finite is None:
+                raise error
+            self.on_not_finite(error)
+        if self._reader is not None:
+            measured |= self._reader.metrics()
+            self._reader.learned(batch)
+        return measured
 
     def _batches(
         self, reader: Reader, ready: Array, steps: int, most: int | None
     ) -> Iterator[tuple[int, Rollout | Transitions]]:
         """Yield the number and the batch of each update that is due after `steps` env steps."""
-        gammas, rows = self.seated.learner.gammas(), batch_size_of(self.seated.learner.update_schedule, self.defaults)
+        gammas, rows = self.seated.learner.gammas(), self._batch_size()
         if reader.rollouts:
             self.updates += 1
             given = (gammas, rngs_of(self.seated, ready)) if reader.draws else (gammas,)
@@ -255,79 +293,31 @@ class UpdateScheduler:
             self.updates += 1
             yield self.updates, reader.sample(rngs_of(self.seated, ready), gammas, rows)
 
+    def _reader_of(self, seats: Sequence[Sequence[int]]) -> Reader:
+        """Return the reader of these players."""
+        learner = self.seated.learner
+        own = learner.reader(self.streams, seats)
+        return own if self.observed is None else ObservedReader(own, learner.reader(self.observed, seats))
+
     def _ready(self, reader: Reader) -> Array:
         """Return the agents that an update would train now, [K] bool; call it when no update is under way."""
         reader.admit()
         if reader.rollouts:
             return self.learn & (reader.size() >= self.update_schedule.least_rows)
         ready: Array = self._started() & (reader.size() > 0)
-        if ready.any():
-            _check_first_rows(self, reader)
+        if ready.any() and not self._checked and not self.updates:
+            self._checked = True  # all rows, since a batch holds few of them and could find a wrong one late
+            reader.check()
         return ready
+
+    def _batch_size(self) -> int:
+        """Return the number of rows of a batch; callbacks may change it between updates."""
+        return batch_size_of(self.seated.learner.update_schedule, self.defaults)
 
     def _started(self, steps: int = 0) -> Array:
         """Return the agents that learn and will have passed `learning_starts` in `steps` batch steps, [K] bool."""
         started: Array = self.learn & (self._practiced + self.num_envs * steps >= self.update_schedule.learning_starts)
         return started
-
-
-def _check_first_rows(scheduler: UpdateScheduler, reader: Reader) -> None:
-    """Before the first update of a run, raise AgentError for a row of the memory from which nothing can be learned.
-
-    A batch holds few of the rows, so that later updates could find it late.
-    """
-    if not scheduler._checked and not scheduler.updates:
-        scheduler._checked = True
-        reader.check()
-
-
-def checked(
-    scheduler: UpdateScheduler, measured: dict[str, Array], batch: Rollout | Transitions, number: int, ready: Array,
-    env_steps: int,
-) -> dict[str, Array]:  # fmt: skip
-    """Return the metrics of an update with those of its rows; the reader gets the batch with its errors.
-
-    Raises AgentError if a loss or a gradient is not finite.
-    """
-    if (error := not_finite(scheduler.seated, measured, ready, number, env_steps)) is not None:
-        if scheduler.on_not_finite is None:
-            raise error
-        scheduler.on_not_finite(error)
-    if scheduler._reader is not None:
-        measured |= scheduler._reader.metrics()
-        scheduler._reader.learned(batch)
-    return measured
-
-
-def drop_rollouts(scheduler: UpdateScheduler, agents: Array) -> None:
-    """Exclude the past decisions of agents, [K] bool, from all rollouts: their weights have been replaced.
-
-    The rollouts of the other agents stay, and so do replay memories, whose rows may come from any policy.
-    """
-    if scheduler._reader is not None:
-        for k in np.flatnonzero(agents).tolist():
-            scheduler._reader.drop(k)
-
-
-def rating_reader(scheduler: UpdateScheduler) -> UniformReader | None:
-    """Return the reader of a scheduler if it makes first priorities from errors, else None."""
-    reader = scheduler._reader
-    return reader if isinstance(reader, UniformReader) and reader.initial is not None else None
-
-
-def draw_also(scheduler: UpdateScheduler, observed: Streams) -> None:
-    """Draw from observed transitions, too, from the next `set_learning` on.
-
-    observed: those of an `ObservedMemory`.  The scheduler's learner must draw transitions uniformly.
-    """
-    scheduler.observed, scheduler._seats = observed, []
-
-
-def _reader_of(scheduler: UpdateScheduler, seats: Sequence[Sequence[int]]) -> Reader:
-    """Return the reader of these players."""
-    learner, observed = scheduler.seated.learner, scheduler.observed
-    own = learner.reader(scheduler.streams, seats)
-    return own if observed is None else ObservedReader(own, learner.reader(observed, seats))
 
 
 def rngs_of(seated: Seats, ready: Array) -> list[np.random.Generator | None]:
