@@ -117,25 +117,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     if found is not None:
         check(found, manifest, any_threads=call.any_threads)
     defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory, settings.given)
-    for seated in seating.learners:
-        check_schedule(seated, spec, num_envs, defaults)
-        check_state(seated, spec)
-        check_joint_actions(seated, spec)
-    for updated in seating.updated:
-        check_team(updated, spec, defaults)
-        check_one_reward(updated, setup.team_reward)
-    check_lag(seating.learners, settings.lag)
-    warn_of_early_end(
-        seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=earlier is not None
-    )
-    for seated in seating.learners:
-        if seated.learner.measured is not None:
-            seated.learner.measured.clear()
-    for callback in setup.callbacks:
-        callback.prepare(settings, dict(zip(spec.names, call.agents, strict=True)))
-        for learner, size in callback.largest_batches() if isinstance(callback, CriterionCallback) else ():
-            seated = next(each for each in seating.learners if each.learner is learner)
-            check_rollout(seated, spec, num_envs, defaults, f"{type(callback).__name__}'s high", size)
+    _check_learners(setup, seating, spec, defaults, learning, begun=earlier is not None)
+    _prepare_callbacks(setup, call, seating, spec, defaults)
     evaluation = _evaluation(setup, stack) if settings.tests else None
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
     storage = storage_for(seating.recorded, spec, num_envs, defaults)
@@ -218,6 +201,42 @@ def _seatings(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, stack: ExitSt
     line_up = Seating(spec, call.test_agents, setup.seed, stack=False, what="test_agents")
     check_line_up(call.agents, call.test_agents)
     return seating, line_up
+
+
+def _check_learners(
+    setup: TrainerSetup, seating: Seating, spec: EnvSpec, defaults: Defaults, learning: Array, *, begun: bool
+) -> None:
+    """Check that each learner's settings fit the environment, the trainer and its teams; see `preflight`.
+
+    learning: [P] bool.  begun: the run continues an earlier one.
+    """
+    settings = setup.settings
+    for seated in seating.learners:
+        check_schedule(seated, spec, settings.num_train_envs, defaults)
+        check_state(seated, spec)
+        check_joint_actions(seated, spec)
+    for updated in seating.updated:
+        check_team(updated, spec, defaults)
+        check_one_reward(updated, setup.team_reward)
+    check_lag(seating.learners, settings.lag)
+    warn_of_early_end(
+        seating.learners, learning, settings.num_train_envs, defaults, settings.steps_per_train, begun=begun
+    )
+
+
+def _prepare_callbacks(
+    setup: TrainerSetup, call: TrainCall, seating: Seating, spec: EnvSpec, defaults: Defaults
+) -> None:
+    """Prepare the callbacks for the run; raises ConfigError if one may set a batch that is larger than a rollout."""
+    settings = setup.settings
+    for seated in seating.learners:  # callbacks then choose what is measured
+        if seated.learner.measured is not None:
+            seated.learner.measured.clear()
+    for callback in setup.callbacks:
+        callback.prepare(settings, dict(zip(spec.names, call.agents, strict=True)))
+        for learner, size in callback.largest_batches() if isinstance(callback, CriterionCallback) else ():
+            seated = next(each for each in seating.learners if each.learner is learner)
+            check_rollout(seated, spec, settings.num_train_envs, defaults, f"{type(callback).__name__}'s high", size)
 
 
 def _earlier(call: TrainCall, spec: EnvSpec, line_up: Seating, learning: Array) -> EarlierRun | None:
