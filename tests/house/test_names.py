@@ -14,6 +14,8 @@ OLD_IDENTIFIERS = {
     "Pace": "UpdateSchedule",
     "check_pace": "check_schedule",
     "vouched": "declares",
+    "JointPhase": "Phase",
+    "joint_phases": "phases",
     "double_buffer": "workers, or collect='overlap'",
 }
 """Name of an argument, a variable, a class, a function or an attribute -> the name in its place."""
@@ -21,6 +23,10 @@ OLD_MEMBERS = {
     ("Streams", "arrived"): "record_step",
     ("Streams", "decided"): "record_actions",
     ("Streams", "remember"): "record_step",
+    ("Algorithm", "act_with_carry"): "act",
+    ("Weights", "follow"): "update_targets",
+    ("GradientSteps", "follow"): "update_targets",
+    ("Measurements", "follow"): "measure",
 }
 """(Class, method) -> the name in its place."""
 OLD_IN_FILES = {
@@ -28,6 +34,9 @@ OLD_IN_FILES = {
     ("marltrain/jit/views.py", "wholes"): "i64",
     ("marltrain/jit/views.py", "outcomes"): "f64",
     ("marltrain/jit/views.py", "flags"): "bools",
+    ("marltrain/policies/compiled/ppo_kernel.py", "move"): "apply_gradients",
+    ("marltrain/policies/compiled/q_kernel.py", "move"): "apply_gradients",
+    ("marltrain/policies/compiled/optimizers.py", "follow"): "update_target",
 }
 """(File, identifier in it) -> the name in its place."""
 OLD_FILES = {

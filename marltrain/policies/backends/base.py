@@ -66,7 +66,7 @@ class Network(Protocol):
         """Return the weight regularization that is added to the loss, [K]; None without regularizers."""
         return None
 
-    def follow(self, online: Network, share: Tensor) -> None:
+    def move_toward(self, online: Network, share: Tensor) -> None:
         """Move each agent's weights towards the online network's by its share [K]: 1 copies, 0 changes nothing."""
 
     def copy(self) -> Network:

@@ -144,7 +144,7 @@ def sgd_with_momentum(
 
 
 @compiled
-def follow(target: int, online: int, size: int, share: Any) -> None:
+def update_target(target: int, online: int, size: int, share: Any) -> None:
     """Move target weights by a share towards the online weights; a share of 1 copies them."""
     moved, towards = f32(target, size), f32(online, size)
     if share == float32(1.0):

@@ -96,7 +96,7 @@ def update(address: int, thread: int) -> int:
             gradient(u, work, result, k, which)
         if add_at(u.done + 8 * k, 1) == 2 * result + 1:
             if due:
-                move(u, result, k, work.scratch)
+                apply_gradients(u, result, k, work.scratch)
             add_at(u.moved + 8 * k, 1)
 
 
@@ -313,7 +313,7 @@ def value_gradient(u: Any, k: int, index: Any, share: Any, out: int, sums: Any) 
 
 
 @compiled
-def move(u: Any, made: int, k: int, scratch: int) -> None:
+def apply_gradients(u: Any, made: int, k: int, scratch: int) -> None:
     """Update both networks of agent k by gradients clipped by their joint norm.
 
     If the loss or a gradient is not finite, the weights do not change; see `optimizer_step`.

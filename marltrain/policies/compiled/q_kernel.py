@@ -12,7 +12,7 @@ from marltrain.jit.compiling import compiled
 from marltrain.jit.views import bools, copy, f32, f64, i64, record_at
 from marltrain.policies.compiled.acting import best
 from marltrain.policies.compiled.network import NETWORK, backward, forward, transpose_weights
-from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step, products_of_part
+from marltrain.policies.compiled.optimizers import norm, optimizer_step, products_of_part, update_target
 
 METRICS = 4
 LOSS, MEAN, NORM, CLIPPED = range(METRICS)
@@ -52,7 +52,7 @@ def step(p: Any) -> bool:
         if due[k]:
             write_targets(p, k)
             loss_gradient(p, k, metrics)
-            fine = move(p, k, metrics) and fine
+            fine = apply_gradients(p, k, metrics) and fine
         else:
             for metric in range(METRICS):
                 metrics[metric * p.agents + k] = float32(0.0)
@@ -131,7 +131,7 @@ def add_loss_gradient(p: Any, k: int, start: int, stop: int, metrics: Any) -> No
 
 
 @compiled
-def move(p: Any, k: int, metrics: Any) -> bool:
+def apply_gradients(p: Any, k: int, metrics: Any) -> bool:
     """Update the weights by the clipped gradient; return whether the loss and the gradient are finite."""
     length = norm(p.gradient, p.size, p.scratch)
     limit = f32(p.limit, p.agents)[k]
@@ -144,9 +144,9 @@ def move(p: Any, k: int, metrics: Any) -> bool:
 
 
 @compiled
-def targets_follow(p: Any, shares: int) -> None:
+def update_targets(p: Any, shares: int) -> None:
     """Move each agent's target network towards its online network, by shares float32 [K] at an address."""
     for k in range(p.agents):
         share = f32(shares, p.agents)[k]
         if share != float32(0.0):
-            follow(p.target + 4 * k * p.size, p.weights + 4 * k * p.size, p.size, share)
+            update_target(p.target + 4 * k * p.size, p.weights + 4 * k * p.size, p.size, share)

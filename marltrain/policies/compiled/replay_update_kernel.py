@@ -10,7 +10,7 @@ import numpy as np
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import copy, f32, f64, i64, next_double, record_at
 from marltrain.policies.compiled.acting import ACT
-from marltrain.policies.compiled.q_kernel import Q_STEP, step, step_at, targets_follow
+from marltrain.policies.compiled.q_kernel import Q_STEP, step, step_at, update_targets
 from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
 from marltrain.policies.memory.compiled.priority_kernel import (
     PRIORITIES,
@@ -49,7 +49,7 @@ def update(address: int, now: int) -> int:
         fine = step(p)
         if p.errors and fine:
             fine = learn_priorities(u, r, p)
-        targets_follow(p, shares_of_update(u))
+        update_targets(p, shares_of_update(u))
         u.made += 1
         if not fine:
             u.broken = 1

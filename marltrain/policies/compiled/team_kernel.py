@@ -12,8 +12,8 @@ from marltrain.jit.compiling import compiled
 from marltrain.jit.views import bools, f32, i64, record_at
 from marltrain.policies.compiled.mixer_kernel import mix_backward, mix_next, mix_taken, mixer_at
 from marltrain.policies.compiled.network import backward, forward, outputs_at, transpose_weights
-from marltrain.policies.compiled.optimizers import follow, norm, optimizer_step
-from marltrain.policies.compiled.q_kernel import Q_NETWORKS, targets_follow, write_next_values
+from marltrain.policies.compiled.optimizers import norm, optimizer_step, update_target
+from marltrain.policies.compiled.q_kernel import Q_NETWORKS, update_targets, write_next_values
 
 METRICS = 6
 LOSS, MEAN, NORM, CLIPPED, MIXER_NORM, MIXER_CLIPPED = range(METRICS)
@@ -52,7 +52,7 @@ def team_step(t: Any) -> bool:
         add_values(t, t.totals)
     loss = write_errors(t)
     add_gradients(t)
-    return move_team(t, loss)
+    return apply_team_gradients(t, loss)
 
 
 @compiled
@@ -150,7 +150,7 @@ def add_agent_gradient(t: Any, k: int) -> None:
 
 
 @compiled
-def move_team(t: Any, loss: Any) -> bool:
+def apply_team_gradients(t: Any, loss: Any) -> bool:
     """Update the weights by the gradients, which are clipped together; return whether the loss and they are finite."""
     metrics, due = f32(t.metrics, t.measured * t.agents), bools(t.due, t.agents)
     squares = float32(0.0)
@@ -188,12 +188,12 @@ def write_norm(t: Any, row: int, k: int, length: Any, factor: Any, fine: bool) -
 
 
 @compiled
-def team_targets_follow(t: Any, shares: int, of_team: Any) -> None:
+def update_team_targets(t: Any, shares: int, of_team: Any) -> None:
     """Move the target networks towards the online networks: those of the agents by shares float32 [K] at an address.
 
     of_team: the share of the mixer, float32.
     """
-    targets_follow(t, shares)
+    update_targets(t, shares)
     if t.mixer and of_team != float32(0.0):
         m = mixer_at(t.mixer)
-        follow(m.target, m.weights, m.size, of_team)
+        update_target(m.target, m.weights, m.size, of_team)

@@ -12,7 +12,7 @@ from marltrain.jit.views import call, f32, record_at
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.mixer_kernel import MIXER
 from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
-from marltrain.policies.compiled.team_kernel import TEAM_STEP, team_step_at, team_targets_follow
+from marltrain.policies.compiled.team_kernel import TEAM_STEP, team_step_at, update_team_targets
 from marltrain.policies.memory.compiled.replay_kernel import READING, reading_at
 from marltrain.policies.memory.compiled.team_replay_kernel import TEAM_READING, draw_steps, read_steps, team_reading_at
 
@@ -42,7 +42,7 @@ def team_update(address: int, now: int) -> int:
             u.broken = 1
             return 0
         fine = call(u.make_step, (u.step,)) != 0
-        team_targets_follow(t, shares_of_update(u), f32(u.of_team, u.made + 1)[u.made])
+        update_team_targets(t, shares_of_update(u), f32(u.of_team, u.made + 1)[u.made])
         u.made += 1
         if not fine:
             u.broken = 1

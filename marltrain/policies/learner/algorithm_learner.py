@@ -211,7 +211,7 @@ class AlgorithmLearner(Learner):
         self._measure(nets, tensors, learn)
         self.updates += learn
         if self.steps.whole is None and np.count_nonzero(share):
-            self.steps.follow(self.weights, share)
+            self.steps.update_targets(self.weights, share)
         if observed:
             observe(observed, seen, learn)
         self.skipped = metrics.skipped(learn)

@@ -221,8 +221,8 @@ class GradientPass:
         """Make the pass; return an iterator over (step, metrics [M, K], due [K] bool) of the phases that were due.
 
         weight: [K, B], the weights of the rows.  numbers: see `GradientStep`.  active: [K] bool.  passes: [K], numbers
-        of earlier passes, see `Phase.every`.  share: [K], see `Weights.follow`.  draw: (`Phase.draw`, weights [K, B])
-        -> random numbers of the rows.
+        of earlier passes, see `Phase.every`.  share: [K], see `Weights.update_targets`.  draw: (`Phase.draw`, weights
+        [K, B]) -> random numbers of the rows.
         """
         due: dict[str, Array] = {}
         rows: dict[str, Any] = {}
@@ -237,7 +237,7 @@ class GradientPass:
             if step.phase.draw is not None:
                 drawn[name] = draw(step.phase.draw, weight if everyone else weight * learning[:, None])
         if not due:
-            self._weights.follow(share)
+            self._weights.update_targets(share)
             return
         moved = self._backend.tensor(share.astype(np.float32)) if np.count_nonzero(share) else None
         extra = self.steps[0].optimizer_numbers(numbers)
@@ -311,9 +311,9 @@ class GradientSteps:
     def end(self, weights: Weights) -> None:
         """Copy the results of an update's gradient steps into the weights."""
 
-    def follow(self, weights: Weights, share: Array) -> None:
+    def update_targets(self, weights: Weights, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]."""
-        weights.follow(share)
+        weights.update_targets(share)
 
     def outdated(self) -> None:
         """Mark the state of the gradient steps as outdated, because the learner has loaded an agent."""

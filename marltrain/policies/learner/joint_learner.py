@@ -154,7 +154,7 @@ class JointLearner(Learner):
         prepared = self._prepare(tensors, batch) if isinstance(batch, TeamRollout) else {}
         metrics = MeanMetrics(self.backend)
         self.passes.run(batch, tensors, learn, self.update_schedule, metrics)
-        self._follow(learns, [asked[own] for own in self.passes.own])
+        self._update_targets(learns, [asked[own] for own in self.passes.own])
         for part, own, learning in zip(self.parts, batch.parts, learns, strict=True):
             observe(_observed(part), own, learning)
         self.skipped = metrics.skipped(asked)
@@ -172,7 +172,7 @@ class JointLearner(Learner):
         columns[OF_TEAM] |= self.backend.tensor(added)
         return {name: np.repeat(values, self.num_agents) for name, values in measured.items()}
 
-    def _follow(self, learns: Sequence[Array], asked: Sequence[Array]) -> None:
+    def _update_targets(self, learns: Sequence[Array], asked: Sequence[Array]) -> None:
         """Count the update; move the target networks of the agents that learn, and those of the team.
 
         The team's move when those of the agent with most updates do, of the agents that learn. Then those of agents
@@ -188,7 +188,7 @@ class JointLearner(Learner):
             np.where(own, learning * _share(part, part.updates), _settling(part, counts[lead]))
             for part, learning, own in zip(self.parts, learns, asked, strict=True)
         ]
-        self.steps.follow(self.parts, self.team, shares, float(np.concatenate(shares)[lead]))
+        self.steps.update_targets(self.parts, self.team, shares, float(np.concatenate(shares)[lead]))
 
     def obstacle(self) -> str | None:
         """See `Learner`."""

@@ -163,16 +163,18 @@ class JointSteps:
         """Iterate over the functions of the phases."""
         return iter(self.steps)
 
-    def follow(self, parts: Sequence[AlgorithmLearner], team: Weights, shares: Sequence[Array], of_team: float) -> None:
+    def update_targets(
+        self, parts: Sequence[AlgorithmLearner], team: Weights, shares: Sequence[Array], of_team: float
+    ) -> None:
         """Move the target networks of the parts towards the online networks by `shares`, each [K_i].
 
         of_team: the share of the networks of the team.
         """
         for part, share in zip(parts, shares, strict=True):
             if part.weights.target and np.count_nonzero(share):
-                part.weights.follow(share)
+                part.weights.update_targets(share)
         if team.target and of_team:
-            team.follow(np.array([of_team]))
+            team.update_targets(np.array([of_team]))
 
 
 def _under(nets: Mapping[str, Any], part: str) -> dict[str, Any]:

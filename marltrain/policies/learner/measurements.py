@@ -39,9 +39,9 @@ class Measurements:
 
     def clear(self) -> None:
         """Measure nothing."""
-        self.follow(effective=False, noise=False)
+        self.measure(effective=False, noise=False)
 
-    def follow(self, *, effective: bool, noise: bool) -> None:
+    def measure(self, *, effective: bool, noise: bool) -> None:
         """Measure what the measurements of the same learner in another process do; see `ask`."""
         self.effective = effective
         if noise != self.noise:
@@ -78,7 +78,7 @@ class Measurements:
                 raise ConfigError(
                     f"{self._who}: the gradient noise is measured by two parts of each minibatch, and {why}"
                 )
-            self.follow(effective=self.effective, noise=True)
+            self.measure(effective=self.effective, noise=True)
 
     def effective_share(self, nets: Networks, tensors: WholeBatch) -> Array:
         """Return the effective sample size of an update's rows as a share of their number, [K].

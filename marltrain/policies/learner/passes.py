@@ -43,7 +43,7 @@ class Passes:
         """Make one pass over transitions.
 
         columns: those of the losses and `weight`, [K, B, ...].  weight: [K, B], the weights of the rows.  share: [K],
-        see `Weights.follow`; the target networks move here only if a single call makes the whole pass.
+        see `Weights.update_targets`; the target networks move here only if a single call makes the whole pass.
         """
         if self.steps.whole is None:
             self._run(self.steps, columns, learn, self.count, metrics)

@@ -44,14 +44,14 @@ class Weights:
             name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items() if name not in solved
         }
 
-    def follow(self, share: Array) -> None:
+    def update_targets(self, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]; 1 copies."""
         self.move_targets(self.backend.tensor(share.astype("float32")))
 
     def move_targets(self, share: Any) -> None:
         """Do the same for `share` as a tensor; part of a compiled pass."""
         for name, target in self.target.items():
-            target.follow(self.online[name], share)
+            target.move_toward(self.online[name], share)
 
     def rescale(self, network: str, head: int, scale: Array, shift: Array) -> None:
         """Change the last layer of a network's head, so that its outputs become scale * output + shift.

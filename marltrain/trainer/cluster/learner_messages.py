@@ -100,7 +100,7 @@ class Numbers:
         """Set the numbers of a learner."""
         part.hyper.adapt(changed(part, self.hyper), np.ones(part.num_agents, bool))
         part.update_schedule = self.update_schedule
-        part.measured.follow(effective=self.effective, noise=self.noise)
+        part.measured.measure(effective=self.effective, noise=self.noise)
 
 
 def changed(part: AlgorithmLearner, hyper: Mapping[str, Array]) -> dict[str, Array]:

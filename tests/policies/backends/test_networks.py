@@ -200,12 +200,12 @@ def test_a_copy_is_equal_and_goes_its_own_way(backend):
 def test_a_row_follows_by_its_own_share(backend):
     slow, fast = (network(backend, MLP(hidden=(4,)), Layout(VECTOR), HEAD, 3, name) for name in ("a", "b"))
     before, goal = ([net.arrays(k) for k in range(3)] for net in (slow, fast))
-    slow.follow(fast, backend.tensor(np.array([0.0, 0.25, 1.0], np.float32)))
+    slow.move_toward(fast, backend.tensor(np.array([0.0, 0.25, 1.0], np.float32)))
     for name in before[0]:
         assert np.array_equal(slow.arrays(0)[name], before[0][name])
         np.testing.assert_allclose(slow.arrays(1)[name], 0.75 * before[1][name] + 0.25 * goal[1][name], atol=1e-7)
         assert np.array_equal(slow.arrays(2)[name], goal[2][name])
-    slow.follow(fast, backend.tensor(np.ones(3, np.float32)))
+    slow.move_toward(fast, backend.tensor(np.ones(3, np.float32)))
     assert all(np.array_equal(slow.arrays(k)[name], goal[k][name]) for k in range(3) for name in goal[k])
     obs: Any = some_obs(RNG, VECTOR, (3, 4))
     assert np.array_equal(outputs(backend, slow, obs)[0], outputs(backend, fast, obs)[0])

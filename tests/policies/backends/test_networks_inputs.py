@@ -84,7 +84,7 @@ def test_an_ensemble_is_saved_copied_and_followed_by_agent(backend):
     twin.load(1, saved)
     assert all(np.array_equal(twin.arrays(1)[name], array) for name, array in saved.items())
     assert all(np.array_equal(net.copy().arrays(1)[name], array) for name, array in net.arrays(1).items())
-    twin.follow(net, backend.tensor(np.array([1.0, 0.0], np.float32)))
+    twin.move_toward(net, backend.tensor(np.array([1.0, 0.0], np.float32)))
     assert np.array_equal(twin.arrays(1)["head0.weight"], saved["head0.weight"])
 
 

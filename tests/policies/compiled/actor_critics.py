@@ -25,8 +25,8 @@ from marltrain.policies.compiled.ppo_kernel import (
     PART,
     PPO_UPDATE,
     WORK,
+    apply_gradients,
     gradient,
-    move,
     update,
 )
 from marltrain.policies.learner.compiled.ppo_update import give_way
@@ -142,12 +142,12 @@ class Agents:
         self.watch()
         return self[f"{NAMES[which]}/gradient"][k].copy()
 
-    def move(self, k, actor, critic, losses):
+    def apply_gradients(self, k, actor, critic, losses):
         """Move one agent by gradients of both networks, where the parts of the loss are 0 or given; return metrics."""
         self["actor/gradient"][k], self["critic/gradient"][k] = actor, critic
         for place in (ACTOR_LOSS, CRITIC_LOSS, ENTROPY):
             self["metrics"][0, place, k] = losses.get(place, 0)
-        move(self.record, 0, k, self.work[0]["scratch"])
+        apply_gradients(self.record, 0, k, self.work[0]["scratch"])
         self.watch()
         return self["metrics"][0, :, k]
 

@@ -21,11 +21,11 @@ from marltrain.policies.compiled.optimizers import (
     RULES,
     SGD,
     adam,
-    follow,
     norm,
     optimizer_step,
     rmsprop,
     sgd,
+    update_target,
 )
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, room
 
@@ -135,10 +135,10 @@ def test_decay_and_momentum_by_hand():
 
 def test_following_by_hand():
     target, online = kept([0, 8, -4, 1]), given([4, 0, -4, 5])
-    follow(target.at, online.at, 4, F(0.25))
+    update_target(target.at, online.at, 4, F(0.25))
     assert target.numbers.tolist() == [1, 6, -4, 2]
     online.assert_unchanged()
-    follow(target.at, online.at, 4, F(1))
+    update_target(target.at, online.at, 4, F(1))
     assert target.numbers.tolist() == [4, 0, -4, 5]
     target.assert_kept()
 
@@ -147,7 +147,7 @@ def test_copies_are_copies_to_the_last_bit():
     """Also of what a step towards them would not reach, and over what is no number."""
     values = [np.inf, 1e-45, -0.0, 0.1, 3e38]
     target, online = kept([1, 1, 1, np.nan, -3e38]), given(values)
-    follow(target.at, online.at, 5, F(1))
+    update_target(target.at, online.at, 5, F(1))
     assert target.numbers.tobytes() == np.array(values, F).tobytes()
 
 
@@ -246,7 +246,7 @@ def test_following_is_that_of_torch(size, share):
     rng = np.random.default_rng(size)
     target, online = kept(rng.normal(size=size)), given(rng.normal(size=size))
     expected = torch.lerp(torch.from_numpy(target.numbers), torch.from_numpy(online.numbers), share)
-    follow(target.at, online.at, size, F(share))
+    update_target(target.at, online.at, size, F(share))
     np.testing.assert_allclose(target.numbers, expected, rtol=0, atol=5e-7)
     target.assert_kept()
     online.assert_unchanged()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from marltrain.policies.compiled.optimizers import ADAM, RMSPROP, RULES
-from marltrain.policies.compiled.ppo_kernel import ACTOR_LOSS, CRITIC_LOSS, ENTROPY, LOSS, NORM, move
+from marltrain.policies.compiled.ppo_kernel import ACTOR_LOSS, CRITIC_LOSS, ENTROPY, LOSS, NORM, apply_gradients
 from tests.policies.compiled.actor_critics import NAMES, Agents, exact, three
 from tests.policies.compiled.test_network import Place, given
 
@@ -25,7 +25,7 @@ def test_gradients_are_clipped_together(limit, factor):
     """Of two agents with limits and rates of their own, one is moved; its networks have rates of their own."""
     both = Agents(2, limit=[1e-3, limit], actor=biases(1, 2, 3), critic=biases(4), actor_rate=[9, 0.5],
                   critic_rate=[9, 0.25], value_coef=[np.nan, 2], entropy_coef=[np.nan, 0.5])  # fmt: skip
-    metrics = both.move(1, THREE, FOUR, {ACTOR_LOSS: 1, CRITIC_LOSS: 10, ENTROPY: 4})
+    metrics = both.apply_gradients(1, THREE, FOUR, {ACTOR_LOSS: 1, CRITIC_LOSS: 10, ENTROPY: 4})
     np.testing.assert_allclose(both["actor/weights"], [biases(1, 2, 3), biases(1, 2 - 1.5 * factor, 3)], rtol=1e-6)
     np.testing.assert_allclose(both["critic/weights"], [biases(4), biases(4 + factor)], rtol=1e-6)
     np.testing.assert_allclose(metrics[NORM:], [3, 3 * factor, 4, 4 * factor], rtol=1e-6)
@@ -37,7 +37,7 @@ def test_gradients_are_clipped_together(limit, factor):
 def test_each_rule_moves_the_weights_and_moments_of_its_agent(rule):
     """Adam's first step is one of the rate, that of RMSprop of ten times the rate."""
     both = Agents(2, rule=RULES[rule], actor_rate=[9, 0.5], critic_rate=[9, 0.25])
-    both.move(1, THREE, FOUR, {})
+    both.apply_gradients(1, THREE, FOUR, {})
     for name, rate, slopes in (("actor", 0.5, np.array(THREE)), ("critic", 0.25, np.array(FOUR))):
         step = {"adam": np.sign(slopes), "adamw": np.sign(slopes), "rmsprop": 10 * np.sign(slopes), "sgd": slopes}[rule]
         nothing = np.zeros(len(slopes))
@@ -56,7 +56,7 @@ def test_rules_know_their_epsilon_and_how_many_steps_came_before(rule):
         one[f"{name}/first"][:], one[f"{name}/second"][:], one[f"{name}/count"][:] = 0.5, 0.25, 9
         one.read[f"{name}/epsilon"] = Place([0.125], np.nan, np.float64)
         one.parts[NAMES.index(name)]["epsilon"] = one.read[f"{name}/epsilon"].at
-    one.move(0, biases(0, 0, 0), biases(1), {})
+    one.apply_gradients(0, biases(0, 0, 0), biases(1), {})
     if rule == ADAM:
         spread = 1 - 0.999**10
         step = 0.5 * 0.45 / (1 - 0.9**10) / (np.sqrt(0.24975 / spread) + 0.125)
@@ -81,7 +81,7 @@ def test_what_is_not_finite_moves_no_weight(rule, actor, critic, losses):
     both = Agents(2, rule=RULES[rule], limit=[1, 1], actor=biases(1, 2, 3), critic=biases(4), entropy_coef=[1, 1])
     for name in NAMES:
         both[f"{name}/first"][:], both[f"{name}/second"][:], both[f"{name}/count"][:] = 0.5, 0.25, 9
-    metrics = both.move(1, biases(0, actor, 0), biases(critic), losses)
+    metrics = both.apply_gradients(1, biases(0, actor, 0), biases(critic), losses)
     assert np.isnan(metrics[[NORM, NORM + 2]]).all()
     first = {"adam": 0.45, "adamw": 0.45, "rmsprop": 0.5, "sgd": 0.5}[rule]
     second = {"adam": 0.24975, "adamw": 0.24975, "rmsprop": 0.2475, "sgd": 0.25}[rule]
@@ -107,7 +107,7 @@ def test_passes_follow_each_other(rule):
             each["actor/gradient"][k], each["critic/gradient"][k] = gradients
             for place, value in metrics.items():
                 each["metrics"][number, place, k] = value
-            move(each.record, number, k, each.work[0]["scratch"])
+            apply_gradients(each.record, number, k, each.work[0]["scratch"])
     for name, values in each.result().items():
         np.testing.assert_allclose(result[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
     assert result["actor/count"].tolist() == [6] * 3

@@ -17,11 +17,11 @@ from marltrain.policies.compiled.q_kernel import (
     METRICS,
     NORM,
     Q_STEP,
+    apply_gradients,
     loss_gradient,
-    move,
     step,
     step_at,
-    targets_follow,
+    update_targets,
     write_targets,
 )
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
@@ -109,11 +109,11 @@ class Agents:
         self.watch()
         return self["gradient"].tolist()
 
-    def move(self, k, gradient, loss=0.0):
+    def apply_gradients(self, k, gradient, loss=0.0):
         """Move one agent by a gradient."""
         self["gradient"][:] = gradient
         self["metrics"][LOSS, k] = loss
-        fine = move(self.record, k, self["metrics"].reshape(-1))
+        fine = apply_gradients(self.record, k, self["metrics"].reshape(-1))
         self.watch()
         return fine
 
@@ -210,7 +210,7 @@ THREE_FOUR = [0, 3, 0, 0, 0, 0, 0, -4, 0]
 def test_a_gradient_is_clipped_to_a_norm(limit, factor):
     """Of two agents with limits and rates of their own, one is moved."""
     both = Agents([IDENTITY, IDENTITY], limit=[1e-3, limit], rate=[9, 0.5])
-    assert both.move(1, THREE_FOUR)
+    assert both.apply_gradients(1, THREE_FOUR)
     np.testing.assert_allclose(both["weights"][1], np.array(IDENTITY) - 0.5 * factor * np.array(THREE_FOUR), rtol=1e-6)
     assert both["weights"][0].tolist() == IDENTITY
     assert both["metrics"][NORM, 1] == 5
@@ -222,7 +222,7 @@ def test_a_gradient_is_clipped_to_a_norm(limit, factor):
 def test_each_rule_moves_the_weights_and_moments_of_its_agent(rule):
     """By slopes 3 and -4: Adam's first step is one of the rate, that of RMSprop of ten times the rate."""
     both = Agents([IDENTITY, IDENTITY], rule=RULES[rule], rate=[9, 0.5])
-    assert both.move(1, THREE_FOUR)
+    assert both.apply_gradients(1, THREE_FOUR)
     gradient = np.array(THREE_FOUR)
     first = np.sign(gradient)
     step = {"adam": first, "adamw": first, "rmsprop": 10 * first, "sgd": gradient}[rule]
@@ -234,7 +234,7 @@ def test_each_rule_moves_the_weights_and_moments_of_its_agent(rule):
     share = {"adam": 0.001, "adamw": 0.001, "rmsprop": 0.01, "sgd": 0}[rule]
     np.testing.assert_allclose(both["second"], [nothing, share * gradient**2], rtol=1e-6)
     assert both["count"].tolist() == [0, 1]
-    assert both.move(1, THREE_FOUR)
+    assert both.apply_gradients(1, THREE_FOUR)
     assert both["count"].tolist() == [0, 2]
 
 
@@ -243,7 +243,7 @@ def test_adam_knows_how_many_steps_came_before_and_its_epsilon():
     one = Agents([IDENTITY], rule=ADAM)
     one["first"][:], one["second"][:], one["count"][:] = 0.5, 0.25, 9
     one.others["epsilon"][:] = 0.125
-    one.move(0, [0] * 9)
+    one.apply_gradients(0, [0] * 9)
     step = 0.5 * (0.45 / (1 - 0.9**10)) / (np.sqrt(0.24975 / (1 - 0.999**10)) + 0.125)
     np.testing.assert_allclose(one["weights"][0], np.array(IDENTITY) - step, rtol=1e-6)
 
@@ -251,7 +251,7 @@ def test_adam_knows_how_many_steps_came_before_and_its_epsilon():
 def test_rmsprop_knows_its_epsilon():
     one = Agents([IDENTITY], rule=RMSPROP)
     one.others["epsilon"][:] = 0.125
-    one.move(0, THREE_FOUR)
+    one.apply_gradients(0, THREE_FOUR)
     np.testing.assert_allclose(one["weights"][0, 1], -0.5 * 3 / (0.3 + 0.125), rtol=1e-6)
 
 
@@ -263,7 +263,7 @@ def test_what_is_not_finite_moves_no_weight(rule, loss, slope):
     """Nor do slopes whose squares are not. Moments fade, and the step is counted, as with the framework."""
     both = Agents([IDENTITY, IDENTITY], rule=RULES[rule], limit=[1, 1])
     both["first"][:], both["second"][:], both["count"][:] = 0.5, 0.25, 9
-    assert both.move(1, biases(0, slope, 0), loss) is False
+    assert both.apply_gradients(1, biases(0, slope, 0), loss) is False
     assert both["weights"].tolist() == [IDENTITY, IDENTITY]
     assert np.isnan(both["metrics"][NORM, 1])
     first = {"adam": 0.45, "adamw": 0.45, "rmsprop": 0.5, "sgd": 0.5}[rule]
@@ -275,7 +275,7 @@ def test_what_is_not_finite_moves_no_weight(rule, loss, slope):
 
 def test_what_is_large_and_finite_moves():
     one = Agents([biases(0, 0, 0)], limit=[0.5])
-    assert one.move(0, biases(0, 1e18, 0), 3e38) is True
+    assert one.apply_gradients(0, biases(0, 1e18, 0), 3e38) is True
     np.testing.assert_allclose(one["weights"][0], biases(0, -0.25, 0), rtol=1e-6)
     np.testing.assert_allclose(one["metrics"][[NORM, CLIPPED], 0], [1e18, 0.5], rtol=1e-6)
 
@@ -340,7 +340,7 @@ def test_targets_follow_by_their_shares():
     online = [biases(4, 0, 8), biases(np.inf, 0, 8), biases(4, 0, 8)]
     agents = Agents(online, [biases(0, 8, 8)] * 3)
     shares = given([0.25, 0, 1])
-    targets_follow(agents.record, shares.at)
+    update_targets(agents.record, shares.at)
     agents.watch()
     assert agents["target"].tolist() == [biases(1, 6, 8), biases(0, 8, 8), biases(4, 0, 8)]
     assert agents["weights"].tolist() == online

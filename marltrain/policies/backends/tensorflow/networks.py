@@ -32,7 +32,7 @@ ERRORS = tf.errors.OpError, TypeError, ValueError, LookupError, AttributeError
 class Network(base.Network):
     """Networks whose weights are variables; see `base.Network`. `assign` may be traced."""
 
-    def follow(self, online: base.Network, share: Tensor) -> None:
+    def move_toward(self, online: base.Network, share: Tensor) -> None:
         """See `base.Network`."""
         self.assign(FOLLOWED(self.flat, online.flat, share[:, tf.newaxis]))
         self.discard_copies()
@@ -233,9 +233,9 @@ class ModelNetwork(Network):
         weights = [*self._trained, *self._kept]
         return {f"{i}.{re.sub('_[0-9]+$', '', weight.name)}": weight for i, weight in enumerate(weights)}
 
-    def follow(self, online: base.Network, share: Tensor) -> None:
+    def move_toward(self, online: base.Network, share: Tensor) -> None:
         """Move the weights towards the online network; copy the running statistics if any share is not 0."""
-        super().follow(online, share)
+        super().move_toward(online, share)
         if isinstance(online, ModelNetwork) and bool(tf.reduce_any(share > 0.0)):
             for mine, theirs in zip(self._kept, online._kept, strict=True):
                 mine.assign(theirs)

@@ -51,7 +51,7 @@ class Network(base.Network):
         pieces = [torch.zeros_like(w) if g is None else g for w, g in zip(self.weights, grads, strict=True)]
         return torch.cat([piece.reshape(self.rows, -1) for piece in pieces], 1).view_as(self._flat)
 
-    def follow(self, online: base.Network, share: Tensor) -> None:
+    def move_toward(self, online: base.Network, share: Tensor) -> None:
         """See `base.Network`."""
         if torch.compiler.is_compiling():  # no rows are picked by values
             moved = self._flat.lerp(online.flat, share.unsqueeze(1))
@@ -204,9 +204,9 @@ class ModuleNetwork(Network):
         except RuntimeError as error:
             raise SaveError(f"weights do not fit module {type(self.module).__name__}: {error}") from error
 
-    def follow(self, online: base.Network, share: Tensor) -> None:
+    def move_toward(self, online: base.Network, share: Tensor) -> None:
         """Move the weights towards the online network; copy the buffers (running statistics) if any share is not 0."""
-        super().follow(online, share)
+        super().move_toward(online, share)
         if isinstance(online, ModuleNetwork) and bool(share.any()):
             for mine, theirs in zip(self.module.buffers(), online.module.buffers(), strict=True):
                 mine.copy_(theirs)

@@ -13,7 +13,7 @@ from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of
 from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
-from marltrain.policies.compiled.q_kernel import METRICS, NORM, Q_STEP, step, step_at, targets_follow
+from marltrain.policies.compiled.q_kernel import METRICS, NORM, Q_STEP, step, step_at, update_targets
 from marltrain.policies.compiled.q_networks import ROWS, QNetworks
 from marltrain.policies.interface.algorithm import Algorithm, Phase
 from marltrain.policies.learner.gradient_step import GradientSteps, noise_names, noise_rows
@@ -109,10 +109,10 @@ class QStep:
         self.errors, self._kept = errors, (errors, scale)  # compiled code has only addresses
         self.record["scale"], self.record["errors"] = address_of(scale), address_of(errors)
 
-    def follow(self, share: Array) -> None:
+    def update_targets(self, share: Array) -> None:
         """Move the target networks towards the online networks by shares [K]."""
         shares = share.astype(np.float32)
-        _follow()(self.address, address_of(shares))
+        _update_targets()(self.address, address_of(shares))
 
 
 def parts_in_order(rows: int) -> Array:
@@ -127,9 +127,9 @@ class QSteps(GradientSteps):
     plannable = True
     steps: list[QStep]
 
-    def follow(self, weights: Weights, share: Array) -> None:
+    def update_targets(self, weights: Weights, share: Array) -> None:
         """See `GradientSteps`."""
-        self.steps[0].follow(share)
+        self.steps[0].update_targets(share)
 
 
 @compiled
@@ -139,9 +139,9 @@ def step_once(address: int) -> None:
 
 
 @compiled
-def follow_once(address: int, shares: int) -> None:
+def update_targets_once(address: int, shares: int) -> None:
     """Update the target networks of the Q_STEP at an address."""
-    targets_follow(step_at(address), shares)
+    update_targets(step_at(address), shares)
 
 
 @functools.cache
@@ -150,5 +150,5 @@ def _step() -> Any:
 
 
 @functools.cache
-def _follow() -> Any:
-    return program(follow_once, Q_STEP)
+def _update_targets() -> Any:
+    return program(update_targets_once, Q_STEP)

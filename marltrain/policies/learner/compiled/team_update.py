@@ -21,7 +21,7 @@ from marltrain.policies.compiled.team_kernel import (
     TEAM_STEP,
     team_step,
     team_step_at,
-    team_targets_follow,
+    update_team_targets,
 )
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
 from marltrain.policies.interface.algorithm import CompiledForm, MixerForm
@@ -126,10 +126,10 @@ class TeamStep:
         for field, place in places.items():
             self.record[field] = place
 
-    def follow(self, share: Array, of_team: float) -> None:
+    def update_targets(self, share: Array, of_team: float) -> None:
         """Move the target networks towards the online networks: those of the agents by shares [K], and the mixer."""
         shares = np.array([*share, of_team], np.float32)
-        _follow()(self.address, address_of(shares))
+        _update_targets()(self.address, address_of(shares))
 
 
 class Mixer:
@@ -170,11 +170,13 @@ class TeamSteps(JointSteps):
     plannable = True
     steps: list[TeamStep]
 
-    def follow(self, parts: Sequence[AlgorithmLearner], team: Weights, shares: Sequence[Array], of_team: float) -> None:
+    def update_targets(
+        self, parts: Sequence[AlgorithmLearner], team: Weights, shares: Sequence[Array], of_team: float
+    ) -> None:
         """See `JointSteps`."""
         (share,) = shares
         if np.count_nonzero(share) or of_team:
-            self.steps[0].follow(share, of_team)
+            self.steps[0].update_targets(share, of_team)
 
 
 @compiled
@@ -184,10 +186,10 @@ def step_once(address: int) -> int:
 
 
 @compiled
-def follow_once(address: int, shares: int) -> None:
+def update_targets_once(address: int, shares: int) -> None:
     """Update the target networks of the TEAM_STEP at an address, by [K + 1] shares: of the agents and of the mixer."""
     t = team_step_at(address)
-    team_targets_follow(t, shares, f32(shares, t.agents + 1)[t.agents])
+    update_team_targets(t, shares, f32(shares, t.agents + 1)[t.agents])
 
 
 @functools.cache
@@ -197,5 +199,5 @@ def team_step_program() -> Any:
 
 
 @functools.cache
-def _follow() -> Any:
-    return program(follow_once, MIXER, TEAM_STEP)
+def _update_targets() -> Any:
+    return program(update_targets_once, MIXER, TEAM_STEP)

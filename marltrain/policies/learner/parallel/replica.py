@@ -78,9 +78,9 @@ class AlgorithmReplica:
         """Return weights, moments and step counts."""
         return self.weights.trained()
 
-    def follow(self, share: Array) -> None:
+    def update_targets(self, share: Array) -> None:
         """Move the target networks by `share` [K]."""
-        self.weights.follow(share)
+        self.weights.update_targets(share)
 
 
 def unpickled(held: bytes) -> Any:

@@ -64,10 +64,10 @@ class Replicas(GradientSteps):
             weights.assign(self.team.ask([("trained",)])[0])
             self.team.moved = False
 
-    def follow(self, weights: Weights, share: Array) -> None:
+    def update_targets(self, weights: Weights, share: Array) -> None:
         """Move the target networks of the replicas and of the learner by `share` [K]."""
-        self.team.ask_all("follow", share)
-        super().follow(weights, share)
+        self.team.ask_all("update_targets", share)
+        super().update_targets(weights, share)
 
     def outdated(self) -> None:
         """Load the replicas again before the next update."""
