@@ -141,8 +141,8 @@ class Ops(Protocol):
     def only(self, x: Tensor, chosen: Tensor, /) -> Tensor:
         """Return x [..., A] in the rows that are `chosen` [...] bool, 0 in the others."""
 
-    def tensor_like(self, x: Tensor, values: Sequence[float], /) -> Tensor:
-        """Return numbers as a constant tensor [N], of the dtype and on the device of x."""
+    def tensor_like(self, x: Tensor, values: Sequence[Any], /) -> Tensor:
+        """Return numbers [N], or nested lists of them, as a constant tensor, of the dtype and on the device of x."""
 
     def constants(self, x: Tensor, /) -> Tensor:
         """Return the trained constants of each agent as one row: [K, F] -> [K, 1, F]."""

@@ -16,6 +16,7 @@ from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, CompiledForm, Networks, Phase, weighted_mean
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class A2CAlgorithm(ActorCritic):
         """The single phase, which trains all networks."""
         return (Phase("policy", tuple(self.networks()), self._loss),)
 
-    def _traces(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
+    def _traces(self, ops: Ops, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
         """See `ActorCritic`."""
         if not lags(tensors.batch):
             return None
@@ -80,7 +81,7 @@ class A2CAlgorithm(ActorCritic):
         tensors.trace = tensors.to_tensor(trace)
         return trace
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return L = -log pi(a|s) A + c_v (V(s) - R)^2 / 2 - c_e entropy (Mnih et al. 2016, section 4)."""
 
         def mean(x: Any) -> Any:

@@ -30,6 +30,7 @@ from marltrain.policies.interface.algorithm import (
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.ops import Ops
 
 SMALL = 1e-6
 """Added to probabilities in denominators."""
@@ -120,14 +121,14 @@ class ACERAlgorithm(Algorithm):
         """Draw the sampling noise of the distribution."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the mode elsewhere, and the policy's probabilities as extras."""
         (logits,) = nets["actor"](inputs.obs)
         action, _, _ = self.distribution.sample(ops, logits, inputs.legal, inputs.noise["sample"], inputs.explore)
         return Acted(action, extras={"probs": ops.softmax(masked(ops, logits, inputs.legal), -1)})
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add `target`, the Retrace values of the actions taken, and `behavior`, the probabilities that acted."""
         from marltrain.policies.algorithms.returns import next_values, retrace
@@ -146,15 +147,15 @@ class ACERAlgorithm(Algorithm):
         tensors.target = tensors.to_tensor(target)
         return tensors
 
-    def _policy_and_values(self, ops: Any, nets: Networks, obs: Any, legal: Any) -> tuple[Any, Any]:
+    def _policy_and_values(self, ops: Ops, nets: Networks, obs: Any, legal: Any) -> tuple[Any, Any]:
         """Return the probabilities of the actor and the values of the critic, each [K, B, A]."""
         return ops.softmax(masked(ops, nets["actor"](obs)[0], legal), -1), nets["critic"](obs)[0]
 
-    def _average(self, ops: Any, nets: Networks, batch: TensorBatch, hyper: Mapping[str, Any]) -> None:
+    def _average(self, ops: Ops, nets: Networks, batch: TensorBatch, hyper: Mapping[str, Any]) -> None:
         """Add `average`, the probabilities of the average policy."""
         batch.average = ops.softmax(masked(ops, nets["target_actor"](batch.obs)[0], batch.legal), -1)
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return -z f + c_v (Q - Q_ret)^2 / 2 - c_e entropy, with the gradient z of `policy_gradient` as a constant."""
 
         def mean(x: Any) -> Any:
@@ -181,7 +182,7 @@ class ACERAlgorithm(Algorithm):
 
 
 def policy_gradient(
-    ops: Any, policy: Any, behavior: Any, q: Any, target: Any, action: Any, truncation: Any
+    ops: Ops, policy: Any, behavior: Any, q: Any, target: Any, action: Any, truncation: Any
 ) -> tuple[Any, Any]:
     """Return the gradient with respect to the probabilities: of the action taken [K, B], of all actions [K, B, A].
 
@@ -199,7 +200,7 @@ def policy_gradient(
     return taken, excess * (q - value[..., None])
 
 
-def within_trust_region(ops: Any, taken: Any, others: Any, policy: Any, average: Any, action: Any, limit: Any) -> Any:
+def within_trust_region(ops: Ops, taken: Any, others: Any, policy: Any, average: Any, action: Any, limit: Any) -> Any:
     """Return `others` changed so that the gradient g solves: min |g - z|^2 subject to k g <= limit.
 
     z = g - max(0, (k g - limit) / |k|^2) k, with k the gradient of KL(average, policy) with respect to the

@@ -27,6 +27,7 @@ from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledF
 from marltrain.policies.interface.recurrence import carries_after, memory_of, needs_of
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.ops import Ops
 
 TRUNK, SHARED = "actor_critic", "shared_trunk"
 """Name of the network with a policy head and a value head, and of the setting that asks for it."""
@@ -163,7 +164,7 @@ class ActorCritic(Algorithm):
         """Draw the sampling noise of the distribution."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the mode elsewhere, and their log-probabilities as extras.
 
         The carries are those of all recurrent networks, the critic's, too. For fully connected networks on a CPU,
@@ -179,7 +180,7 @@ class ActorCritic(Algorithm):
         return self.distribution.to_units(action) if isinstance(self.distribution, Continuous) else action
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add `value`, `advantage` (GAE) and the critic's `target`, and metrics of rewards, returns and old values.
 
@@ -202,11 +203,11 @@ class ActorCritic(Algorithm):
         tensors.value, tensors.advantage, tensors.target = map(tensors.to_tensor, (value, advantage, target))
         return tensors
 
-    def _traces(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
+    def _traces(self, ops: Ops, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
         """Return the coefficients [K, B] by which `returns.gae` corrects for the policy that acted; None: all 1."""
         return None
 
-    def _log_ratio(self, ops: Any, nets: Networks, batch: Any) -> Any:
+    def _log_ratio(self, ops: Ops, nets: Networks, batch: Any) -> Any:
         """Return the log-ratios of the policy to the one that acted, [K, B], of a batch with all columns."""
         log_prob, _ = self.distribution.evaluate(ops, self.policy(nets, batch), batch.legal, batch.action)
         return log_prob - batch.extras["log_prob"]
@@ -249,7 +250,7 @@ class ActorCritic(Algorithm):
         normalized: Array = ((target - known.mean) / known.deviation).astype(np.float32)
         return ((value - mean) / deviation).astype(np.float32), normalized
 
-    def over_rows(self, ops: Any, batch: TensorBatch) -> None:
+    def over_rows(self, ops: Ops, batch: TensorBatch) -> None:
         """Normalize the advantages of the minibatch if `normalize_advantage` is set, then multiply by the traces."""
         if self.settings.normalize_advantage:
             batch.advantage = _normalized(ops, batch.advantage, batch.weight)
@@ -257,7 +258,7 @@ class ActorCritic(Algorithm):
             batch.advantage = batch.trace * batch.advantage
 
 
-def _normalized(ops: Any, advantage: Any, weight: Any) -> Any:
+def _normalized(ops: Ops, advantage: Any, weight: Any) -> Any:
     """Return advantages less their mean, over their deviation; equal ones become 0.
 
     The mean is taken twice, so that its rounding does not count as a deviation. The compiled update does the same.
@@ -270,7 +271,7 @@ def _normalized(ops: Any, advantage: Any, weight: Any) -> Any:
     return centered / ops.where(equal, ops.ones_like(deviation), deviation + 1e-8)[:, None]
 
 
-def _sampled(distribution: Any, ops: Any, out: Any, inputs: ActInputs) -> tuple[Any, dict[str, Any]]:
+def _sampled(distribution: Any, ops: Ops, out: Any, inputs: ActInputs) -> tuple[Any, dict[str, Any]]:
     """Return actions by the outputs of the actor, and the extras of an act."""
     action, raw, log_prob = distribution.sample(ops, out, inputs.legal, inputs.noise["sample"], inputs.explore)
     return action, {"log_prob": log_prob, **({"raw": raw} if isinstance(distribution, Continuous) else {})}

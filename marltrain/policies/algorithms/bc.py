@@ -27,6 +27,7 @@ from marltrain.policies.interface.algorithm import (
 )
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import NetworkDefinition
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class BCAlgorithm(Algorithm):
         """Draw the sampling noise of the distribution."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the mode elsewhere."""
         (out,) = nets["actor"](inputs.obs)
         action, _, _ = self.distribution.sample(ops, out, inputs.legal, inputs.noise["sample"], inputs.explore)
@@ -90,7 +91,7 @@ class BCAlgorithm(Algorithm):
         """Scale and clip continuous actions; return other actions unchanged."""
         return self.distribution.to_units(action) if isinstance(self.distribution, Continuous) else action
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the negative mean log-probability of the demonstrated actions, less the entropy bonus."""
         (out,) = nets["actor"](batch.expert_obs)
         action, legal = batch.expert_action, getattr(batch, "expert_legal", None)

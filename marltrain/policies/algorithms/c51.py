@@ -15,6 +15,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.q_learning import QLearning, QLearningSettings
 from marltrain.policies.interface.algorithm import Networks, weighted_mean
+from marltrain.policies.ops import Ops
 
 MOST_ATOMS = 1001
 LEAST = 1e-30
@@ -56,26 +57,26 @@ class C51Algorithm(QLearning):
         """Number of logits for each action."""
         return int(self.settings.atoms)
 
-    def logits(self, ops: Any, outputs: Sequence[Any]) -> Any:
+    def logits(self, ops: Ops, outputs: Sequence[Any]) -> Any:
         """Return [K, B, A, N] from the heads' outputs; dueling: V + A - mean A (arXiv:1710.02298, section 3)."""
         if not self.settings.dueling:
             return ops.unflatten(outputs[0], self.outputs)
         value, advantage = outputs[0], ops.unflatten(outputs[1], self.outputs)
         return value[..., None, :] + advantage - ops.mean(advantage, -2)[..., None, :]
 
-    def expected(self, ops: Any, probabilities: Any) -> Any:
+    def expected(self, ops: Ops, probabilities: Any) -> Any:
         """Return the mean of distributions, [..., N] -> [...]."""
         return ops.sum(probabilities * ops.tensor_like(probabilities, self.support), -1)
 
-    def of_action(self, ops: Any, x: Any, action: Any) -> Any:
+    def of_action(self, ops: Ops, x: Any, action: Any) -> Any:
         """Return the N numbers of the given actions [K, B], [K, B, A, N] -> [K, B, N]."""
         return ops.sum(x * ops.one_hot(action, self.choices)[..., None], -2)
 
-    def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
+    def values(self, ops: Ops, outputs: Sequence[Any]) -> Any:
         """Return Q [K, B, A], the mean of each action's distribution."""
         return self.expected(ops, ops.softmax(self.logits(ops, outputs), -1))
 
-    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _targets(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target` [K, B, N], the projected distribution of r + discount * Z_target(s', a').
 
         a' is legal and has the highest mean by the online (double) or target network.
@@ -85,7 +86,7 @@ class C51Algorithm(QLearning):
         best = self.next_action(ops, nets, batch, self.expected(ops, following))
         batch.target = self.projected(ops, batch.reward, batch.discount, self.of_action(ops, following, best))
 
-    def projected(self, ops: Any, reward: Any, discount: Any, probabilities: Any) -> Any:
+    def projected(self, ops: Ops, reward: Any, discount: Any, probabilities: Any) -> Any:
         """Return the distribution of r + discount * z on the values z_i, [K, B, N] (algorithm 1).
 
         Each r + discount * z_j is clipped to [v_min, v_max], and its probability is shared by the two values z_i
@@ -98,7 +99,7 @@ class C51Algorithm(QLearning):
         share = ops.clip(1.0 - ops.absolute(place[..., None, :] - number), 0.0, 1.0)  # [K, B, i, j]
         return ops.sum(share * probabilities[..., None, :], -1)
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean cross-entropy between the target and the distribution of the action taken."""
         outputs = self.heads(nets["q"], batch, "online_noise")
         log_p = ops.log_softmax(self.of_action(ops, self.logits(ops, outputs), batch.action), -1)
@@ -107,7 +108,7 @@ class C51Algorithm(QLearning):
         q = self.expected(ops, ops.exp(log_p))
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
 
-    def _row_error(self, ops: Any, batch: Any) -> Any:
+    def _row_error(self, ops: Ops, batch: Any) -> Any:
         """Return the Kullback-Leibler divergence from target to prediction, Rainbow's priorities (arXiv:1710.02298)."""
         log_target = ops.log(ops.maximum(batch.target, ops.tensor_like(batch.target, [LEAST])))
         divergence = batch.cross_entropy + ops.sum(batch.target * log_target, -1)

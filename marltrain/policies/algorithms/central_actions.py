@@ -21,6 +21,7 @@ from marltrain.policies.interface.algorithm import Algorithm, missing, weighted_
 from marltrain.policies.interface.joint import JointAlgorithm, Member, Team, TeamSettings, by_member, for_players
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import Head, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,26 +84,26 @@ class CentralActions(JointAlgorithm, OffPolicyActorCritic):
 
     # the parts that a subclass defines
 
-    def vectors(self, ops: Any, action: Any) -> Any:
+    def vectors(self, ops: Ops, action: Any) -> Any:
         """Return stored actions as vectors [K, S * B, A]."""
         raise missing(self, "vectors")
 
-    def next_vectors(self, ops: Any, member: Member) -> Any:
+    def next_vectors(self, ops: Ops, member: Member) -> Any:
         """Return the actions that the members choose after the batch step, as vectors [K, S * B, A]."""
         raise missing(self, "next_vectors")
 
-    def next_value(self, ops: Any, team: Team, member: Member, following: JointActions) -> Any:
+    def next_value(self, ops: Ops, team: Team, member: Member, following: JointActions) -> Any:
         """Return the members' values after the batch step [K, S * B], for the actions of all players."""
         raise missing(self, "next_value")
 
-    def own_critic_loss(self, ops: Any, team: Team, member: Member, taken: JointActions) -> tuple[Any, Any]:
+    def own_critic_loss(self, ops: Ops, team: Team, member: Member, taken: JointActions) -> tuple[Any, Any]:
         """Return the loss of the members' critics and metrics, each [K], for the actions of all players."""
         q = self.q(ops, team, member, taken.of(member))[..., 0]
         return self.critic_error(ops, member, q)
 
     # what they share
 
-    def add_targets(self, ops: Any, team: Team) -> None:
+    def add_targets(self, ops: Ops, team: Team) -> None:
         """Add `target` to the rows of the members: r_i + discount_i * Q'_i(s', a'_1, ..., a'_N) (eq. 6)."""
 
         def chosen(member: Member) -> Any:
@@ -113,18 +114,18 @@ class CentralActions(JointAlgorithm, OffPolicyActorCritic):
             value = member.algorithm.next_value(ops, team, member, following)
             member.rows.target = member.rows.reward + member.rows.discount * value
 
-    def critic_loss(self, ops: Any, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
+    def critic_loss(self, ops: Ops, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
         """Return the losses of the critics of all agents, for the actions in the memory."""
         taken = actions_taken(ops, team)
         return by_member(team, lambda member: member.algorithm.own_critic_loss(ops, team, member, taken))
 
-    def critic_error(self, ops: Any, member: Member, q: Any) -> tuple[Any, dict[str, Any]]:
+    def critic_error(self, ops: Ops, member: Member, q: Any) -> tuple[Any, dict[str, Any]]:
         """Return the mean squared errors [K] of values [K, M, S * B], summed over the critics, and metrics."""
         errors = ops.square(q - member.rows.target[:, None])
         loss = ops.sum(weighted_mean(ops, errors, member.rows.weight[:, None]), -1)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(q, 1), member.rows.weight)}
 
-    def q(self, ops: Any, team: Team, member: Member, actions: Any, *, target: bool = False) -> Any:
+    def q(self, ops: Ops, team: Team, member: Member, actions: Any, *, target: bool = False) -> Any:
         """Return the outputs of the members' critics [K, M, S * B, width] for actions [K, S * B, J].
 
         target: the values after the batch step, by the target critics.
@@ -139,7 +140,7 @@ class CentralActions(JointAlgorithm, OffPolicyActorCritic):
         (q,) = net(*self.input.of(obs, state), actions)
         return q if self.critics > 1 else q[:, None]
 
-    def least(self, ops: Any, q: Any) -> Any:
+    def least(self, ops: Ops, q: Any) -> Any:
         """Return the least value over the critics: [K, M, ...] -> [K, ...]."""
         return reduce(ops.minimum, [q[:, i] for i in range(self.critics)])
 
@@ -147,7 +148,7 @@ class CentralActions(JointAlgorithm, OffPolicyActorCritic):
 class JointActions:
     """The actions of all players at one moment, as vectors side by side."""
 
-    def __init__(self, ops: Any, team: Team, vectors: Callable[[Member], Any], others: Any) -> None:
+    def __init__(self, ops: Ops, team: Team, vectors: Callable[[Member], Any], others: Any) -> None:
         """Join the vectors [K, S * B, A] of the members, and those of the other players, [1, B, J] or None."""
         blocks = team.blocks(vectors)
         self._ops, self._starts = ops, [0, *accumulate(int(block.shape[-1]) for block in blocks)]
@@ -167,7 +168,7 @@ class JointActions:
         return ops.seats_joined(ops.stack(result, 0), member.seats)
 
 
-def actions_taken(ops: Any, team: Team) -> JointActions:
+def actions_taken(ops: Ops, team: Team) -> JointActions:
     """Return the actions in the memory."""
 
     def taken(member: Member) -> Any:

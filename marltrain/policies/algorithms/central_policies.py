@@ -19,6 +19,7 @@ from marltrain.policies.exploration import ActionNoise, ContinuousExploration
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.networks.specs import Head
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class BoxPolicy:
         """Return the head of the actor."""
         return Head(self.width, 0.01)
 
-    def vectors(self, ops: Any, action: Any) -> Any:
+    def vectors(self, ops: Ops, action: Any) -> Any:
         """Return stored actions as vectors, in [-1, 1]."""
         return self._box.from_units(ops, action)
 
@@ -62,7 +63,7 @@ class BoxPolicy:
         """Return None: the actions in training have no noise."""
         return None
 
-    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]) -> Any:
+    def sample(self, ops: Ops, out: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]) -> Any:
         """Return the actions as vectors [K, B, A], through which gradients flow."""
         return ops.tanh(out)
 
@@ -74,7 +75,7 @@ class BoxPolicy:
         """Draw the random numbers of one act."""
         return self._exploration.noise(rngs, rows)
 
-    def act(self, ops: Any, out: Any, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, out: Any, inputs: ActInputs) -> Acted:
         """Return actions in [-1, 1] for the outputs of the actor, with noise where `explore`, and its next carry."""
         return self._exploration.perturb(ops, ops.tanh(out), inputs)
 
@@ -104,7 +105,7 @@ class ChoicePolicy:
         """Return the head of the actor."""
         return self._choices.head(0.01)
 
-    def vectors(self, ops: Any, action: Any) -> Any:
+    def vectors(self, ops: Ops, action: Any) -> Any:
         """Return stored actions as one-hot vectors."""
         return self._choices.vectors(ops, action)
 
@@ -112,7 +113,7 @@ class ChoicePolicy:
         """Draw the Gumbel noise of one `sample` call, [K, rows, W]."""
         return self._choices.noise(rngs, rows)
 
-    def sample(self, ops: Any, out: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]) -> Any:
+    def sample(self, ops: Ops, out: Any, legal: Any, noise: Any, hyper: Mapping[str, Any]) -> Any:
         """Return samples as vectors [K, B, W], through which gradients flow."""
         temperature = hyper["gumbel_temperature"]
         return self._choices.sample(ops, out, legal, noise, temperature, straight_through=self._straight)
@@ -126,7 +127,7 @@ class ChoicePolicy:
         drawn = uniform_of(rngs, rows, self._widths)
         return {**drawn, "gumbel": gumbel_of(drawn["gumbel"])}
 
-    def act(self, ops: Any, out: Any, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, out: Any, inputs: ActInputs) -> Acted:
         """Return the most probable legal actions for the outputs of the actor, samples where `explore`."""
         logits, noise = out, inputs.noise
         if "coin" in noise:  # samples of equal logits are uniform

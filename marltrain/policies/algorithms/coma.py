@@ -25,6 +25,7 @@ from marltrain.policies.hyperparameters.schedules import Schedule, linear
 from marltrain.policies.interface.algorithm import FASTEST, Algorithm, Networks, Phase, Settings, weighted_mean
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 SMALL = 1e-20
 """Smallest probability of an action, against the logarithm of 0."""
@@ -153,16 +154,16 @@ class COMAAlgorithm(Algorithm):
         """Draw the sampling noise of the policy."""
         return {"sample": self.distribution.noise(rngs, rows)}
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore` and the most likely ones elsewhere."""
         logits = ops.log(self.probabilities(ops, nets, inputs.obs, inputs.legal, inputs.hyper))
         return Acted(self.distribution.sample(ops, logits, inputs.legal, inputs.noise["sample"], inputs.explore)[0])
 
-    def _policy_numbers(self, ops: Any, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
+    def _policy_numbers(self, ops: Ops, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
         """Return the probabilities of the actions."""
         return {"probabilities": self.probabilities(ops, nets, inputs.obs, inputs.legal, inputs.hyper)}
 
-    def probabilities(self, ops: Any, nets: Networks, obs: Any, legal: Any, hyper: Mapping[str, Any]) -> Any:
+    def probabilities(self, ops: Ops, nets: Networks, obs: Any, legal: Any, hyper: Mapping[str, Any]) -> Any:
         """Return the policy's probabilities [K, B, A], at least `SMALL`."""
         logits, epsilon = nets["actor"](obs)[0], hyper["epsilon"][..., None]
         policy, uniform = (ops.softmax(masked(ops, x, legal), -1) for x in (logits, ops.zeros_like(logits)))
@@ -173,7 +174,7 @@ class COMAAlgorithm(Algorithm):
         return nets[critic](*self.input.of(batch.obs, batch.state), batch.others)[0]
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add `target` (TD(lambda)), `critic_weight`, by which rows train the critic, and metrics of the rollout."""
         from marltrain.policies.algorithms.returns import gae
@@ -194,19 +195,19 @@ class COMAAlgorithm(Algorithm):
         return tensors
 
     def _critic_loss(
-        self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (Q(s, u) - y)^2 / 2 over the rows with a target y (Foerster et al. 2018, eq. 3)."""
         q = ops.take(self.values(nets, batch), batch.action)
         loss = 0.5 * weighted_mean(ops, batch.critic_weight * ops.square(q - batch.target), batch.weight)
         return loss, {"loss/critic": loss}
 
-    def _advantages(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _advantages(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add the advantage Q(s, u) - sum_a pi(a|o) Q(s, (u_others, a)) (Foerster et al. 2018, eq. 4)."""
         q, policy = self.values(nets, batch), self.probabilities(ops, nets, batch.obs, batch.legal, hyper)
         batch.advantage = ops.take(q, batch.action) - ops.sum(policy * q, -1)
 
-    def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _actor_loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return L = -log pi(u|o) A - c_e entropy (Foerster et al. 2018, eq. 7, sign for descent)."""
         log_policy = ops.log(self.probabilities(ops, nets, batch.obs, batch.legal, hyper))
         loss = -weighted_mean(ops, ops.take(log_policy, batch.action) * batch.advantage, batch.weight)

@@ -10,6 +10,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.off_policy import DeterministicActorCritic, DeterministicSettings, policy
 from marltrain.policies.interface.algorithm import Networks, Phase, absolute_error, weighted_mean
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +32,14 @@ class DDPGAlgorithm(DeterministicActorCritic):
             Phase("actor", ("actor",), self._actor_loss),
         )
 
-    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _targets(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: y = r + discount * Q'(s', mu'(s'))."""
         following = policy(ops, nets["target_actor"], batch.next_obs)
         (q,) = nets["target_critic"](batch.next_obs, following)
         batch.target = batch.reward + batch.discount * q[..., 0]
 
     def _critic_loss(
-        self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (y - Q(s, a))^2."""
         q = nets["critic"](batch.obs, self.box.from_units(ops, batch.action))[0][..., 0]
@@ -46,7 +47,7 @@ class DDPGAlgorithm(DeterministicActorCritic):
         loss = weighted_mean(ops, ops.square(batch.error), batch.weight)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
 
-    def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _actor_loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean of -Q(s, mu(s)), whose gradient is the deterministic policy gradient (eq. 6)."""
         (q,) = nets["critic"](batch.obs, policy(ops, nets["actor"], batch.obs))
         loss = -weighted_mean(ops, q[..., 0], batch.weight)

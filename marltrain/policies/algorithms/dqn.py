@@ -13,6 +13,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.q_learning import QLearning, QLearningSettings
 from marltrain.policies.interface.algorithm import CompiledForm, Networks, weighted_mean
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +37,20 @@ class DQNAlgorithm(QLearning):
             return None
         return CompiledForm("q", self.exploration.compiled_rule, "double_q" if self.settings.double else "q")
 
-    def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
+    def values(self, ops: Ops, outputs: Sequence[Any]) -> Any:
         """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""
         if not self.settings.dueling:
             return outputs[0]
         value, advantage = outputs
         return value + advantage - ops.mean(advantage, -1)[..., None]
 
-    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _targets(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: r + discount * Q_target(s', a'), a' legal and best by the online (double) or target network."""
         following = self.values(ops, self.next_heads(nets["target_q"], batch, "target_noise"))
         best = self.next_action(ops, nets, batch, following)
         batch.target = batch.reward + batch.discount * ops.take(following, best)
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean Huber loss of the temporal-difference error."""
         q = ops.take(self.values(ops, self.heads(nets["q"], batch, "online_noise")), batch.action)
         batch.error = q - batch.target
@@ -57,7 +58,7 @@ class DQNAlgorithm(QLearning):
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
 
 
-def huber(ops: Any, error: Any) -> Any:
+def huber(ops: Ops, error: Any) -> Any:
     """Return the Huber loss with threshold 1: quadratic near 0, linear beyond (Mnih et al. 2015)."""
     size = ops.absolute(error)
     near = ops.minimum(size, ops.ones_like(size))

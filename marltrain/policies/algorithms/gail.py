@@ -19,6 +19,7 @@ from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.interface.reward_model import Rewarded, RewardModel
 from marltrain.policies.networks.specs import Head, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Discriminator(RewardModel):
     def phases(self, algorithm: Algorithm) -> tuple[Phase, ...]:
         """Return the phase that trains the discriminator to tell the policy's decisions from demonstrated ones."""
 
-        def loss(ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        def loss(ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
             """Return -E_policy[log(1 - D)] - E_expert[log D] (eq. 15, with the labels exchanged)."""
             own = self._logits(nets, batch.obs, batch.action_vector)
             shown = self._logits(nets, batch.expert_obs, batch.expert_action)
@@ -64,7 +65,7 @@ class Discriminator(RewardModel):
 
         return (Phase("discriminator", ("discriminator",), loss, draw=self.expert.draw),)
 
-    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+    def rewards(self, algorithm: Algorithm, ops: Ops, nets: Networks, tensors: WholeBatch) -> Array:
         """See `RewardModel`; the rows get their actions as vectors, for the phase as well."""
         tensors.action_vector = action_vector(ops, algorithm.action_space, tensors.action)
         logits = self._logits(nets, tensors.obs, tensors.action_vector)

@@ -17,6 +17,7 @@ from marltrain.policies.batches.player_one_hot import players_of
 from marltrain.policies.demonstrations.demonstrations import Demonstrations
 from marltrain.policies.distributions import Continuous
 from marltrain.policies.interface.algorithm import NORMALIZE
+from marltrain.policies.ops import Ops
 
 
 class Expert:
@@ -76,7 +77,7 @@ def width_of(space: Space) -> int:
     return width
 
 
-def action_vector(ops: Any, space: Any, action: Any) -> Any:
+def action_vector(ops: Ops, space: Any, action: Any) -> Any:
     """Return actions as vectors [K, B, width]: one-hot, or a Box's numbers scaled to [-1, 1].
 
     action: in the arrays of the training loop.

@@ -25,6 +25,7 @@ from marltrain.policies.interface.algorithm import FASTEST, Networks, Phase, wei
 from marltrain.policies.interface.joint import Member, Team, by_member
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.networks.specs import NetworkDefinition
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,25 +76,25 @@ class MADDPGAlgorithm(CentralActions):
 
     # learning
 
-    def vectors(self, ops: Any, action: Any) -> Any:
+    def vectors(self, ops: Ops, action: Any) -> Any:
         """See `CentralActions`."""
         return self.policy.vectors(ops, action)
 
-    def next_vectors(self, ops: Any, member: Member) -> Any:
+    def next_vectors(self, ops: Ops, member: Member) -> Any:
         """Return the actions mu'_i(o'_i) of the target actors."""
         (out,) = member.nets["target_actor"](member.rows.next_obs)
         return self.policy.sample(ops, out, member.rows.next_legal, member.rows.next_noise, member.hyper)
 
-    def next_value(self, ops: Any, team: Team, member: Member, following: JointActions) -> Any:
+    def next_value(self, ops: Ops, team: Team, member: Member, following: JointActions) -> Any:
         """Return Q'_i(s', a'_1, ..., a'_N), the least of the critics."""
         return self.least(ops, self.q(ops, team, member, following.of(member), target=True))[..., 0]
 
-    def _actor_loss(self, ops: Any, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
+    def _actor_loss(self, ops: Ops, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
         """Return the losses of all actors."""
         taken = actions_taken(ops, team)
         return by_member(team, lambda member: member.algorithm.own_actor_loss(ops, team, member, taken))
 
-    def own_actor_loss(self, ops: Any, team: Team, member: Member, taken: JointActions) -> tuple[Any, dict[str, Any]]:
+    def own_actor_loss(self, ops: Ops, team: Team, member: Member, taken: JointActions) -> tuple[Any, dict[str, Any]]:
         """Return the mean of -Q_i(s, a_1, ..., mu_i(o_i), ..., a_N), with the others' actions in the memory (eq. 5).
 
         The squared outputs of the actor are added, as in the paper's published code.
@@ -121,7 +122,7 @@ class MADDPGAlgorithm(CentralActions):
         """Return the state of Ornstein-Uhlenbeck noise."""
         return self.policy.carry()
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the actions of the policy, with exploration where `explore`, and the next state of the noise."""
         return self.policy.act(ops, nets["actor"](inputs.obs)[0], inputs)
 

@@ -25,6 +25,7 @@ from marltrain.policies.distributions import masked
 from marltrain.policies.interface.algorithm import Phase, weighted_mean
 from marltrain.policies.interface.joint import Member, Team, by_member
 from marltrain.policies.networks.specs import NetworkDefinition
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +60,13 @@ class MASACAlgorithm(CentralActions, SACAlgorithm):
             Phase("actor", trains, self._actor_losses, draw=None if self.discrete else self._noise, apart=True),
         )  # fmt: skip
 
-    def vectors(self, ops: Any, action: Any) -> Any:
+    def vectors(self, ops: Ops, action: Any) -> Any:
         """See `CentralActions`."""
         if self.discrete:
             return ops.one_hot(action, self.distribution.choices)
         return self.distribution.from_units(ops, action)
 
-    def next_vectors(self, ops: Any, member: Member) -> Any:
+    def next_vectors(self, ops: Ops, member: Member) -> Any:
         """Return samples of the actors; add the actors' logits or the samples' log-densities to the rows."""
         rows = member.rows
         (out,) = member.nets["actor"](rows.next_obs)
@@ -75,7 +76,7 @@ class MASACAlgorithm(CentralActions, SACAlgorithm):
         action, _, rows.next_log_prob = self.distribution.sample(ops, out, None, rows.next_noise, None)
         return action
 
-    def next_value(self, ops: Any, team: Team, member: Member, following: JointActions) -> Any:
+    def next_value(self, ops: Ops, team: Team, member: Member, following: JointActions) -> Any:
         """Return the soft value V_i(s') of the target critics."""
         rows, temperature = member.rows, self._temperature(ops, member.nets, member.hyper)
         if self.discrete:
@@ -84,7 +85,7 @@ class MASACAlgorithm(CentralActions, SACAlgorithm):
         q = self.q(ops, team, member, following.of(member), target=True)
         return self.least(ops, q)[..., 0] - temperature * rows.next_log_prob
 
-    def own_critic_loss(self, ops: Any, team: Team, member: Member, taken: JointActions) -> tuple[Any, Any]:
+    def own_critic_loss(self, ops: Ops, team: Team, member: Member, taken: JointActions) -> tuple[Any, Any]:
         """Return the mean of (Q_i(s, a_1, ..., a_N) - target)^2 / 2, summed over both critics (eq. 5), and metrics."""
         if self.discrete:
             q = self.q(ops, team, member, self._of_others(ops, member, taken))
@@ -94,12 +95,12 @@ class MASACAlgorithm(CentralActions, SACAlgorithm):
         loss, metrics = self.critic_error(ops, member, q)
         return 0.5 * loss, {**metrics, "loss/critic": 0.5 * loss}
 
-    def _actor_losses(self, ops: Any, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
+    def _actor_losses(self, ops: Ops, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
         """Return the losses of all actors and temperatures."""
         taken = actions_taken(ops, team)
         return by_member(team, lambda member: member.algorithm.own_actor_loss(ops, team, member, taken))
 
-    def own_actor_loss(self, ops: Any, team: Team, member: Member, taken: JointActions) -> tuple[Any, dict[str, Any]]:
+    def own_actor_loss(self, ops: Ops, team: Team, member: Member, taken: JointActions) -> tuple[Any, dict[str, Any]]:
         """Return the mean of -V_i(s), with the others' actions in the memory, plus the loss of the temperature."""
         rows = member.rows
         (out,) = member.nets["actor"](rows.obs)
@@ -119,7 +120,7 @@ class MASACAlgorithm(CentralActions, SACAlgorithm):
             loss = loss + tuned["loss/temperature"]
         return loss, metrics
 
-    def _of_others(self, ops: Any, member: Member, actions: JointActions) -> Any:
+    def _of_others(self, ops: Ops, member: Member, actions: JointActions) -> Any:
         """Return the actions of the other players; the vector of the member's own is 0."""
         return actions.with_own(member, ops.zeros_like(self.vectors(ops, member.rows.action)))
 

@@ -20,6 +20,7 @@ from marltrain.policies.algorithms.td3 import SmoothingSettings, clipped_noise
 from marltrain.policies.distributions.draws import normals
 from marltrain.policies.interface.algorithm import Phase
 from marltrain.policies.interface.joint import Member
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class MATD3Algorithm(MADDPGAlgorithm):
         """Return tau after every update: an agent that does not learn has no actor to wait for."""
         return np.asarray(hyper["tau"])
 
-    def next_vectors(self, ops: Any, member: Member) -> Any:
+    def next_vectors(self, ops: Ops, member: Member) -> Any:
         """Return the actions of the target actors, those of a Box with clipped noise (eq. 5)."""
         action = super().next_vectors(ops, member)
         if not isinstance(self.action_space, spaces.Box):

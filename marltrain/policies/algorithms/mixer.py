@@ -8,6 +8,7 @@ from marltrain.policies.algorithms.central_critic import INPUTS
 from marltrain.policies.interface.algorithm import MixerForm
 from marltrain.policies.memory.needs import StateNeed
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 MIXER = "mixer"
 """Name of the mixer among the networks of a team."""
@@ -48,7 +49,7 @@ class MonotonicMixer:
         """Numbers of outputs: W1, b1, w2 and V(s)."""
         return [self._settings.team_size * self.units, self.units, self.units, 1]
 
-    def mixed(self, ops: Any, net: Any, values: Any, state: Any) -> Any:
+    def mixed(self, ops: Ops, net: Any, values: Any, state: Any) -> Any:
         """Return |w2(s)| elu(|W1(s)| q + b1(s)) + V(s), [1, B], which increases in every value q_i of [1, B, N]."""
         first, bias, second, value = ops.split(net(state)[0], self._widths)
         weights = ops.unflatten(ops.absolute(first), self.units)  # [1, B, N, units]

@@ -29,6 +29,7 @@ from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.default_network import default_network
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +157,7 @@ class DeterministicActorCritic(OffPolicyActorCritic):
         """Return the state of Ornstein-Uhlenbeck noise."""
         return self.exploration.carry()
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the policy's actions, [K, B, A] in [-1, 1], with noise where `explore`; carry the noise's state."""
         return self.exploration.perturb(ops, policy(ops, nets["actor"], inputs.obs), inputs)
 
@@ -165,17 +166,17 @@ class DeterministicActorCritic(OffPolicyActorCritic):
         return self.box.to_units(action)
 
 
-def policy(ops: Any, actor: Any, obs: Any) -> Any:
+def policy(ops: Ops, actor: Any, obs: Any) -> Any:
     """Return the actions [K, B, A] in [-1, 1] of a deterministic policy."""
     return ops.tanh(actor(obs)[0])
 
 
-def squared_errors(ops: Any, q: Any, batch: Any) -> Any:
+def squared_errors(ops: Ops, q: Any, batch: Any) -> Any:
     """Return the mean squared errors [K], summed over the critics; add `error` to the batch.  q: [K, M, B]."""
     batch.error = q - batch.target[:, None]
     return ops.sum(weighted_mean(ops, ops.square(batch.error), batch.weight[:, None]), -1)
 
 
-def mean_error(ops: Any, batch: Any) -> Any:
+def mean_error(ops: Ops, batch: Any) -> Any:
     """Return the size of each row's temporal-difference error, the mean over the critics, for priorities."""
     return ops.mean(ops.absolute(batch.error), 1)

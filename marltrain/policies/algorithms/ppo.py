@@ -31,6 +31,7 @@ from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.memory.needs import Needs
+from marltrain.policies.ops import Ops
 
 PENALTIES = 1e-6, 1e6
 """Smallest and largest adapted `kl_penalty`."""
@@ -113,7 +114,7 @@ class PPOAlgorithm(ActorCritic):
         return (Phase("policy", tuple(self.networks()), self._loss),)
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add the columns of the base and, for a penalty, the outputs `old` of the policy before the update."""
         tensors = super().prepare(ops, nets, batch, tensors, hyper)
@@ -122,7 +123,7 @@ class PPOAlgorithm(ActorCritic):
             tensors.metrics["kl_penalty"] = tensors.to_numpy(hyper["kl_penalty"])[:, 0].astype(np.float64)
         return tensors
 
-    def _traces(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
+    def _traces(self, ops: Ops, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
         """Return the truncated ratios of the present policy to the one that acted, for `returns.gae`.
 
         Rows of a replay memory: min(1, ratio), and the ratios with which the loss begins are limited. A rollout that
@@ -146,7 +147,7 @@ class PPOAlgorithm(ActorCritic):
         tensors.log_prob, tensors.trace = tensors.to_tensor(acted + center), tensors.to_tensor(traces(center, limit))
         return traces(log_ratio, limit)
 
-    def _row_errors(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
+    def _row_errors(self, ops: Ops, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array:
         """Return lambda |TD error| + (1 - lambda) |ratio - 1| by the updated networks; see `Algorithm.row_errors`."""
         batch: Any = tensors.batch
         value, follows = self._values(nets, batch, tensors)
@@ -154,7 +155,7 @@ class PPOAlgorithm(ActorCritic):
         log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
         return row_sizes(error, log_ratio, tensors.to_numpy(hyper["priority_lambda"]))
 
-    def adapted(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Mapping[str, Array]:
+    def adapted(self, ops: Ops, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Mapping[str, Array]:
         """Return `kl_penalty`, halved or doubled by the divergence of the update (Schulman et al. 2017, section 4)."""
         if self.settings.kl_penalty is None:
             return {}
@@ -165,7 +166,7 @@ class PPOAlgorithm(ActorCritic):
         factor = np.where(mean > 1.5 * target, 2.0, np.where(mean < target / 1.5, 0.5, 1.0))
         return {"kl_penalty": np.clip(penalty * factor, *PENALTIES)}
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return L = -L_clip + c_v L_value - c_e entropy (Schulman et al. 2017, eq. 9, signs for descent).
 
         With a penalty, L is larger by beta KL(old, new) (eq. 8).
@@ -206,13 +207,13 @@ def _too_far(metrics: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
     return metrics["approx_kl"] > 1.5 * hyper["target_kl"]
 
 
-def clipped_surrogate(ops: Any, ratio: Any, advantage: Any, clip: Any) -> Any:
+def clipped_surrogate(ops: Ops, ratio: Any, advantage: Any, clip: Any) -> Any:
     """Return PPO's clipped objective, which is maximized: Schulman et al. 2017 (arXiv:1707.06347), eq. 7."""
     bounded = ops.minimum(ops.maximum(ratio, 1.0 - clip), 1.0 + clip)
     return ops.minimum(ratio * advantage, bounded * advantage)
 
 
-def clipped_value_loss(ops: Any, value: Any, old_value: Any, target: Any, clip: Any) -> Any:
+def clipped_value_loss(ops: Ops, value: Any, old_value: Any, target: Any, clip: Any) -> Any:
     """Return the larger squared error of the value and of the value clipped to old_value +- clip.
 
     This is the value clipping of Schulman et al.'s published code; an infinite clip gives the plain squared error.
@@ -221,7 +222,7 @@ def clipped_value_loss(ops: Any, value: Any, old_value: Any, target: Any, clip: 
     return ops.maximum(ops.square(value - target), ops.square(old_value + step - target))
 
 
-def approx_kl(ops: Any, log_ratio: Any) -> Any:
+def approx_kl(ops: Ops, log_ratio: Any) -> Any:
     """Return (ratio - 1) - log ratio, an unbiased, non-negative estimate of KL(old, new) (Schulman 2020)."""
     return ops.exp(log_ratio) - 1.0 - log_ratio
 

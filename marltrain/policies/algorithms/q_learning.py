@@ -36,6 +36,7 @@ from marltrain.policies.interface.recurrence import BurnIn, memory_of, needs_of
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,19 +131,19 @@ class QLearning(Algorithm):
         draw = self._drawn if self.noise_width else None
         return (Phase("q", ("q",), self._loss, self._targets, draw=draw, row_error=self._row_error),)
 
-    def values(self, ops: Any, outputs: Sequence[Any]) -> Any:
+    def values(self, ops: Ops, outputs: Sequence[Any]) -> Any:
         """Return Q [K, B, A] from the heads' outputs."""
         raise missing(self, "values")
 
-    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _targets(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target` of the loss to the batch."""
         raise missing(self, "_targets")
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean loss and the metrics; add what `_row_error` needs to the batch."""
         raise missing(self, "_loss")
 
-    def _row_error(self, ops: Any, batch: Any) -> Any:
+    def _row_error(self, ops: Ops, batch: Any) -> Any:
         """Return the size of each row's temporal-difference error, for priorities."""
         return absolute_error(ops, batch)
 
@@ -159,7 +160,7 @@ class QLearning(Algorithm):
         ]
         return {name: np.concatenate([noise[name] for noise in by_row], 1) for name in by_row[0]}
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the best legal action; where `explore`, the action of the exploration rule (see `ActionChoice`).
 
         The values of a noisy network are noisy where `explore`.
@@ -168,7 +169,7 @@ class QLearning(Algorithm):
         outputs, carry = inputs.evaluate(nets, "q", *noise)
         return Acted(self.exploration.choose(ops, self.values(ops, outputs), inputs), carry)
 
-    def _policy_numbers(self, ops: Any, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
+    def _policy_numbers(self, ops: Ops, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
         """Return Q [K, B, A]."""
         noise = (inputs.noise["weights"],) if self.noise_width else ()
         return {"values": self.values(ops, inputs.evaluate(nets, "q", *noise)[0])}
@@ -201,7 +202,7 @@ class QLearning(Algorithm):
             return net(batch.next_obs, net(batch.obs, *memory)[-1])[:-1]
         return net(batch.next_obs, getattr(batch, noise)) if self.noise_width else net(batch.next_obs)
 
-    def next_action(self, ops: Any, nets: Networks, batch: Any, values: Any) -> Any:
+    def next_action(self, ops: Ops, nets: Networks, batch: Any, values: Any) -> Any:
         """Return a' [K, B], legal and best by the online network (double) or by `values` [K, B, A] of the target's."""
         if self.settings.double:
             values = self.values(ops, self.next_heads(nets["q"], batch, "chooser_noise"))

@@ -17,6 +17,7 @@ from marltrain.policies.interface.algorithm import FASTEST, CompiledForm
 from marltrain.policies.interface.joint import Team
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import WIDEST, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Mixing(ValueMixing):
         """Return the name of the mixer, which has a target network."""
         return (MIXER,)
 
-    def mixed(self, ops: Any, team: Team, values: Any, *, target: bool) -> Any:
+    def mixed(self, ops: Ops, team: Team, values: Any, *, target: bool) -> Any:
         """Return Q_tot, which increases in every q_i; see `MonotonicMixer`."""
         if target:
             return self.mixer.mixed(ops, team.nets[f"target_{MIXER}"], values, team.rows.next_state)

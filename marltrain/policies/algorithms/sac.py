@@ -30,6 +30,7 @@ from marltrain.policies.interface.algorithm import FASTEST, Networks, Phase, wei
 from marltrain.policies.interface.recurrence import BurnIn, memory_after, memory_before, memory_of
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.networks.specs import Head, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,7 @@ class SACAlgorithm(OffPolicyActorCritic):
         """Return the carries of recurrent networks and the state of Ornstein-Uhlenbeck noise."""
         return {**super().carry(), **({} if self.discrete else self.exploration.carry())}
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return actions, sampled where `explore`; elsewhere tanh of the mean, or the most probable legal action.
 
         With noise of the setting `exploration` where `explore`. The carry is that of recurrent networks and of the
@@ -146,7 +147,7 @@ class SACAlgorithm(OffPolicyActorCritic):
             carry |= inputs.evaluate(nets, "critic", *taken)[1]
         return Acted(acted.action, {**carry, **(acted.carry or {})})
 
-    def _chosen(self, ops: Any, out: Any, inputs: ActInputs) -> Acted:
+    def _chosen(self, ops: Ops, out: Any, inputs: ActInputs) -> Acted:
         """Return the actions for the actor's outputs, see `act`, and the next carry of the noise."""
         if self.discrete:
             return Acted(self._choice.choose(ops, out, inputs))
@@ -164,7 +165,7 @@ class SACAlgorithm(OffPolicyActorCritic):
     def _next_noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         return {"next_noise": self.distribution.noise(rngs, rows)}
 
-    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _targets(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: r + discount * V(s'), with the soft value V of the target critics (eq. 3 and 7)."""
         noise = None if self.discrete else batch.next_noise
         memory = {
@@ -174,12 +175,12 @@ class SACAlgorithm(OffPolicyActorCritic):
         value, _ = self._soft_value(ops, nets, "target_critic", batch.next_obs, batch.next_legal, noise, memory, hyper)
         batch.target = batch.reward + batch.discount * value
 
-    def _taken(self, ops: Any, batch: Any) -> tuple[Any, ...]:
+    def _taken(self, ops: Ops, batch: Any) -> tuple[Any, ...]:
         """Return the actions taken as inputs of the critics: () for Discrete actions."""
         return () if self.discrete else (self.distribution.from_units(ops, batch.action),)
 
     def _critic_loss(
-        self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (Q_i(s, a) - target)^2 / 2, summed over both critics (eq. 5)."""
         q = nets["critic"](batch.obs, *self._taken(ops, batch), *memory_of(batch, "critic"))[0]
@@ -187,7 +188,7 @@ class SACAlgorithm(OffPolicyActorCritic):
         loss = 0.5 * squared_errors(ops, q, batch)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(q, 1), batch.weight)}
 
-    def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _actor_loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean of -V(s) for the actor (eq. 9), plus the loss of the temperature (eq. 18).
 
         The latter is log(alpha) * (entropy - target), as in the paper's published code; its gradient with respect to
@@ -206,7 +207,7 @@ class SACAlgorithm(OffPolicyActorCritic):
             loss = loss + tuned["loss/temperature"]
         return loss, metrics
 
-    def tuning(self, ops: Any, nets: Networks, entropy: Any, batch: Any) -> dict[str, Any]:
+    def tuning(self, ops: Ops, nets: Networks, entropy: Any, batch: Any) -> dict[str, Any]:
         """Return the loss and the value of the temperature, each [K].  entropy: [K, B], of the actor."""
         excess = ops.stop_gradient(entropy) - self._target_entropy(ops, batch)
         log_temperature = nets["temperature"]()[0][..., 0]
@@ -216,7 +217,7 @@ class SACAlgorithm(OffPolicyActorCritic):
 
     def _soft_value(
         self,
-        ops: Any,
+        ops: Ops,
         nets: Networks,
         critic: str,
         obs: Any,
@@ -239,11 +240,11 @@ class SACAlgorithm(OffPolicyActorCritic):
         q = nets[critic](obs, action, *memory["critic"])[0][..., 0]
         return ops.minimum(q[:, 0], q[:, 1]) - temperature * log_prob, -log_prob
 
-    def _temperature(self, ops: Any, nets: Networks, hyper: Mapping[str, Any]) -> Any:
+    def _temperature(self, ops: Ops, nets: Networks, hyper: Mapping[str, Any]) -> Any:
         """Return alpha, [K, 1]."""
         return ops.exp(nets["temperature"]()[0][..., 0]) if self.tuned else hyper["temperature"]
 
-    def _target_entropy(self, ops: Any, batch: Any) -> Any:
+    def _target_entropy(self, ops: Ops, batch: Any) -> Any:
         """Return the target of the entropy: a number, or [K, B] if the legal actions differ between rows.
 
         For a Box it is -A (appendix D). For Discrete actions, the largest entropy of a row is the logarithm of its
@@ -259,7 +260,7 @@ class SACAlgorithm(OffPolicyActorCritic):
         return ratio * ops.log(ops.sum(ops.flag(batch.legal), -1))
 
 
-def expected_value(ops: Any, logits: Any, q: Any, temperature: Any) -> tuple[Any, Any]:
+def expected_value(ops: Ops, logits: Any, q: Any, temperature: Any) -> tuple[Any, Any]:
     """Return the soft value [K, B] of a policy with logits [K, B, A] for action values [K, B, A], and its entropy."""
     log_probs = ops.log_softmax(logits, -1)
     probs: Any = ops.exp(log_probs)  # exactly 0 for illegal actions

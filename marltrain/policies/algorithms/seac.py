@@ -19,6 +19,7 @@ from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import CompiledForm, Networks, weighted_mean
 from marltrain.policies.memory.needs import Needs
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class SEACAlgorithm(A2CAlgorithm):
         return replace(super().needs(), shared=True)
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add `own_weight` and `other_weight`: with them, the mean over all rows is one over the own rows.
 
@@ -70,7 +71,7 @@ class SEACAlgorithm(A2CAlgorithm):
         tensors.other_weight = tensors.to_tensor(np.where(own, np.float32(0), coef * scale))
         return tensors
 
-    def _loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return A2C's loss with importance weights on the rows of others (Christianos et al. 2020, eqs. 4 and 5).
 
         The entropy is that of the own rows.

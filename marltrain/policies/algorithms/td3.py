@@ -22,6 +22,7 @@ from marltrain.policies.algorithms.off_policy import (
 from marltrain.policies.distributions.draws import normals
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import MOST_PASSES, Networks, Phase, weighted_mean
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class TD3Algorithm(DeterministicActorCritic):
         """Draw the noise of target policy smoothing, [K, rows, A]."""
         return {"smoothing": normals(rngs, rows, self.box.dims)}
 
-    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _targets(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `target`: y = r + discount * min_i Q'_i(s', pi'(s') + clip(noise, -c, c)) (eq. 14)."""
         noise = clipped_noise(ops, batch.smoothing, hyper)
         following = ops.clip(policy(ops, nets["target_actor"], batch.next_obs) + noise, -1.0, 1.0)
@@ -78,21 +79,21 @@ class TD3Algorithm(DeterministicActorCritic):
         batch.target = batch.reward + batch.discount * ops.minimum(q[:, 0], q[:, 1])
 
     def _critic_loss(
-        self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (y - Q_i(s, a))^2, summed over both critics."""
         q = nets["critic"](batch.obs, self.box.from_units(ops, batch.action))[0][..., 0]
         loss = squared_errors(ops, q, batch)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(q, 1), batch.weight)}
 
-    def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _actor_loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean of -Q1(s, pi(s))."""
         (q,) = nets["critic"](batch.obs, policy(ops, nets["actor"], batch.obs))
         loss = -weighted_mean(ops, q[:, 0, :, 0], batch.weight)
         return loss, {"loss/actor": loss}
 
 
-def clipped_noise(ops: Any, normal: Any, hyper: Mapping[str, Any]) -> Any:
+def clipped_noise(ops: Ops, normal: Any, hyper: Mapping[str, Any]) -> Any:
     """Return the noise of target actions, for standard normal numbers [K, B, A]."""
     limit = hyper["target_noise_clip"][..., None]
     return ops.minimum(ops.maximum(hyper["target_noise"][..., None] * normal, -limit), limit)

@@ -46,6 +46,7 @@ from marltrain.policies.interface.algorithm import (
 from marltrain.policies.memory.config import MOST_STEPS, Replay, Triplets, replay_of
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
+from marltrain.policies.ops import Ops
 
 MOST_GAMMA = 1 - 1e-6
 """Largest discount: values are powers of gamma."""
@@ -173,43 +174,43 @@ class TRLAlgorithm(Algorithm):
         """Draw the random numbers of the exploration rule."""
         return self.exploration.noise(rngs, rows)
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the best legal action by the actor or the critics; where `explore`, that of the exploration rule."""
         return Acted(self.exploration.choose(ops, self._scores(ops, nets, inputs.obs), inputs))
 
-    def _scores(self, ops: Any, nets: Networks, obs: Any) -> Any:
+    def _scores(self, ops: Ops, nets: Networks, obs: Any) -> Any:
         """Return the logits of the actor, or of the critics if there is no actor, [K, B, A]."""
         return nets["actor"](obs)[0] if self.has_actor else self._mean_logits(ops, nets, obs)
 
-    def _policy_numbers(self, ops: Any, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
+    def _policy_numbers(self, ops: Ops, nets: Networks, inputs: ActInputs) -> dict[str, Any]:
         """Return the logits of the critics."""
         return {"values": self._scores(ops, nets, inputs.obs)}
 
     # learning
 
-    def _targets(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
+    def _targets(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> None:
         """Add `log_target` [K, M, B], log Q(s_i, a_i, g_k) + log Q(s_k, a_k, g_j) of each target critic."""
         near = self._log_value(ops, nets, batch.near_obs, batch.action, batch.near_offset, hyper)
         rest = batch.offset - batch.near_offset
         batch.log_target = near + self._log_value(ops, nets, batch.far_obs, batch.far_action, rest, hyper)
 
-    def _log_value(self, ops: Any, nets: Networks, obs: Any, action: Any, offset: Any, hyper: Mapping[str, Any]) -> Any:
+    def _log_value(self, ops: Ops, nets: Networks, obs: Any, action: Any, offset: Any, hyper: Mapping[str, Any]) -> Any:
         """Return log Q of the target critics, [K, M, B]; it is known for goals that are 0 or 1 decisions away."""
         estimate = -ops.softplus(-self._logits(ops, nets["target_critic"], obs, action))  # log(sigmoid)
         known = (offset * ops.log(hyper["gamma"]))[:, None] + ops.zeros_like(estimate)
         return ops.where((offset <= 1)[:, None], known, estimate)
 
-    def _logits(self, ops: Any, critic: Any, obs: Any, action: Any) -> Any:
+    def _logits(self, ops: Ops, critic: Any, obs: Any, action: Any) -> Any:
         """Return each critic's logit of an action, [K, M, B]."""
         (out,) = critic(obs)
         return ops.stack([ops.take(out[:, i], action) for i in range(self.critics)], 1)
 
-    def _mean_logits(self, ops: Any, nets: Networks, obs: Any) -> Any:
+    def _mean_logits(self, ops: Ops, nets: Networks, obs: Any) -> Any:
         """Return the mean of the critics' logits, [K, B, A]."""
         return ops.mean(nets["critic"](obs)[0], 1)
 
     def _critic_loss(
-        self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean of w |kappa - 1(target < Q)| BCE(Q, target), summed over the critics.
 
@@ -225,7 +226,7 @@ class TRLAlgorithm(Algorithm):
         loss = ops.sum(weighted_mean(ops, row, batch.weight[:, None]), -1)
         return loss, {"loss/critic": loss, "q_mean": weighted_mean(ops, ops.mean(value, 1), batch.weight)}
 
-    def _actor_loss(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _actor_loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the mean of -E_pi[logit of Q(s, a, g)] - alpha log pi(a_i|s, g) over both kinds of goals g."""
         share = hyper["own_goals"]
         (row, entropy), (own, _) = (
@@ -234,7 +235,7 @@ class TRLAlgorithm(Algorithm):
         loss = weighted_mean(ops, (1.0 - share) * row + share * own, batch.weight)
         return loss, {"loss/actor": loss, "entropy": weighted_mean(ops, entropy, batch.weight)}
 
-    def _extracted(self, ops: Any, nets: Networks, obs: Any, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _extracted(self, ops: Ops, nets: Networks, obs: Any, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the actor's loss for the goals of `obs`, and its entropy, each [K, B]."""
         log_probs = ops.log_softmax(masked(ops, nets["actor"](obs)[0], batch.legal), -1)
         probs = ops.exp(log_probs)  # exactly 0 for illegal actions

@@ -14,6 +14,7 @@ from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.interface.natural_gradient import NaturalGradient
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +64,11 @@ class TRPOAlgorithm(ActorCritic):
             Phase("critic", ("critic",), self._critic_loss),
         )
 
-    def _old_policy(self, ops: Any, nets: Networks, batch: TensorBatch, hyper: Mapping[str, Any]) -> None:
+    def _old_policy(self, ops: Ops, nets: Networks, batch: TensorBatch, hyper: Mapping[str, Any]) -> None:
         """Add `old`, the outputs of the policy before the step."""
         batch.old = self.policy(nets, batch)
 
-    def _surrogate(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _surrogate(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return -mean(pi(a|s) / pi_old(a|s) A): Schulman et al. 2015, eq. 14, sign for descent."""
         out = self.policy(nets, batch)
         log_prob, entropy = self.distribution.evaluate(ops, out, batch.legal, batch.action)
@@ -75,13 +76,13 @@ class TRPOAlgorithm(ActorCritic):
         loss = -weighted_mean(ops, ratio * batch.advantage, batch.weight)
         return loss, {"loss/actor": loss, "entropy": weighted_mean(ops, entropy, batch.weight)}
 
-    def _kl(self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> Any:
+    def _kl(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> Any:
         """Return the mean of KL(pi_old, pi) over the rows."""
         out = self.policy(nets, batch)
         return weighted_mean(ops, self.distribution.kl(ops, batch.old, out, batch.legal), batch.weight)
 
     def _critic_loss(
-        self, ops: Any, nets: Networks, batch: Any, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the mean squared error of the values."""
         errors = ops.square(self.value(nets, batch) - batch.target)

@@ -33,6 +33,7 @@ from marltrain.policies.interface.joint import (
 from marltrain.policies.interface.recurrence import BurnIn, needs_of
 from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.policies.memory.needs import Needs
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,40 +87,40 @@ class ValueMixing(JointAlgorithm, QLearning):
         form, loss = self.acting_form(), "double_mixed_q" if self.settings.double else "mixed_q"
         return None if form is None else replace(form, loss=loss, mixer=mixer)
 
-    def values(self, ops: Any, outputs: Any) -> Any:
+    def values(self, ops: Ops, outputs: Any) -> Any:
         """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""
         if not self.settings.dueling:
             return outputs[0]
         value, advantage = outputs
         return value + advantage - ops.mean(advantage, -1)[..., None]
 
-    def mixed(self, ops: Any, team: Team, values: Any, *, target: bool) -> Any:
+    def mixed(self, ops: Ops, team: Team, values: Any, *, target: bool) -> Any:
         """Return Q_tot [1, B] for the values of the players [1, B, N], which are 0 for those that are absent.
 
         target: mix the values after the batch step, by the target network and at the next state.
         """
         raise missing(self, "mixed")
 
-    def _joint_targets(self, ops: Any, team: Team) -> None:
+    def _joint_targets(self, ops: Ops, team: Team) -> None:
         """Add `target`: r + discount * Q_tot_target(s', a'), where a'_i is best by agent i alone."""
         following = team.side_by_side(lambda member: _next_value(ops, member))
         team.rows.target = team.rows.reward + team.rows.discount * self.mixed(ops, team, following, target=True)
 
-    def _joint_loss(self, ops: Any, team: Team) -> tuple[Any, dict[str, Any]]:
+    def _joint_loss(self, ops: Ops, team: Team) -> tuple[Any, dict[str, Any]]:
         """Return the mean squared temporal-difference error of the mixture."""
         total = self.mixed(ops, team, team.side_by_side(lambda member: _taken(ops, member)), target=False)
         loss = weighted_mean(ops, ops.square(total - team.rows.target), team.rows.weight)
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, total, team.rows.weight)}
 
 
-def _taken(ops: Any, member: Member) -> Any:
+def _taken(ops: Ops, member: Member) -> Any:
     """Return the values of the members' actions, [K, S * B]; 0 for players that are absent."""
     algorithm = member.algorithm
     q = algorithm.values(ops, algorithm.heads(member.nets["q"], member.rows, ""))
     return ops.where(member.rows.present, learned_only(ops, member, ops.take(q, member.rows.action)), 0.0)
 
 
-def _next_value(ops: Any, member: Member) -> Any:
+def _next_value(ops: Ops, member: Member) -> Any:
     """Return the target networks' values of the best legal next actions, [K, S * B]; 0 for players without a value."""
     algorithm, rows = member.algorithm, member.rows
     following = algorithm.values(ops, algorithm.next_heads(member.nets["target_q"], rows, ""))

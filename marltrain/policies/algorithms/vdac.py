@@ -28,6 +28,7 @@ from marltrain.policies.interface.joint import (
 )
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import WIDEST, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 MIX = "mix"
 
@@ -127,7 +128,7 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
             Phase("actor", ("actor",), self._actor_loss, apart=True),
         )
 
-    def mixed(self, ops: Any, team: Team, values: Any, state: Any) -> Any:
+    def mixed(self, ops: Ops, team: Team, values: Any, state: Any) -> Any:
         """Return V_tot [1, B] for the values of the players [1, B, N], which are 0 for those that are absent.
 
         VDAC-sum: their sum.  VDAC-mix: a network that increases in every value, see `MonotonicMixer`.
@@ -137,7 +138,7 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
         return self.mixer.mixed(ops, team.nets[MIXER], values, state)
 
     def prepare_team(
-        self, ops: Any, team: Team, batch: TeamRollout, to_numpy: Callable[[Any], Array]
+        self, ops: Ops, team: Team, batch: TeamRollout, to_numpy: Callable[[Any], Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return `advantage` and the critics' `target` (section 4), and metrics.
 
@@ -157,21 +158,21 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
         metrics["explained_variance"] = explained_variance(value, target, weight)
         return {"advantage": advantage, "target": target}, metrics
 
-    def _team_value(self, ops: Any, team: Team) -> Any:
+    def _team_value(self, ops: Ops, team: Team) -> Any:
         """Return V_tot at the batch steps, [1, B]."""
         return self.mixed(ops, team, team.side_by_side(lambda member: _value(ops, member)), team.rows.state)
 
-    def _critic_loss(self, ops: Any, team: Team) -> tuple[Any, dict[str, Any]]:
+    def _critic_loss(self, ops: Ops, team: Team) -> tuple[Any, dict[str, Any]]:
         """Return the mean of (y - V_tot(s))^2."""
         errors = ops.square(self._team_value(ops, team) - team.rows.target)
         loss = weighted_mean(ops, errors, team.rows.weight)
         return loss, {"loss/critic": loss}
 
-    def _actor_loss(self, ops: Any, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
+    def _actor_loss(self, ops: Ops, team: Team) -> tuple[list[Any], dict[str, list[Any]]]:
         """Return the losses of all actors."""
         return by_member(team, lambda member: member.algorithm.own_actor_loss(ops, team, member))
 
-    def own_actor_loss(self, ops: Any, team: Team, member: Member) -> tuple[Any, dict[str, Any]]:
+    def own_actor_loss(self, ops: Ops, team: Team, member: Member) -> tuple[Any, dict[str, Any]]:
         """Return the means of -log pi_i(a_i|o_i) A - c_e entropy, over the batch steps at which the player acted."""
         rows, advantage = member.rows, for_players(ops, member, team.rows.advantage)
         (out,) = member.nets["actor"](rows.obs)
@@ -182,13 +183,13 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
         return loss - member.hyper["entropy_coef"][:, 0] * bonus, {"loss/actor": loss, "entropy": bonus}
 
 
-def _value(ops: Any, member: Member) -> Any:
+def _value(ops: Ops, member: Member) -> Any:
     """Return the members' values V_i(o_i), [K, S * B]; 0 for players that are absent."""
     value = member.nets["critic"](member.rows.obs)[0][..., 0]
     return ops.where(member.rows.present, learned_only(ops, member, value), 0.0)
 
 
-def _next_value(ops: Any, member: Member) -> Any:
+def _next_value(ops: Ops, member: Member) -> Any:
     """Return the members' values after the batch step, [K, S * B]; 0 for players without one."""
     return ops.where(member.rows.next_present, member.nets["critic"](member.rows.next_obs)[0][..., 0], 0.0)
 

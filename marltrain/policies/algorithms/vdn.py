@@ -10,6 +10,7 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.value_mixing import ValueMixing, ValueMixingSettings
 from marltrain.policies.interface.algorithm import CompiledForm
 from marltrain.policies.interface.joint import Team
+from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class VDNAlgorithm(ValueMixing):
         """Return the form of acting and learning."""
         return self.learning_form()
 
-    def mixed(self, ops: Any, team: Team, values: Any, *, target: bool) -> Any:
+    def mixed(self, ops: Ops, team: Team, values: Any, *, target: bool) -> Any:
         """Return the sum of the values (eq. 1)."""
         return ops.sum(values, -1)
 

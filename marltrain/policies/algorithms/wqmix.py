@@ -15,6 +15,7 @@ from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import CompiledForm, Phase, weighted_mean
 from marltrain.policies.interface.joint import Member, Team, learned_only
 from marltrain.policies.networks.specs import MLP, WIDEST, Head, NetworkDefinition, Recurrent
+from marltrain.policies.ops import Ops
 
 CENTRAL_Q, CENTRAL_MIXER = "central_q", "central_mixer"
 
@@ -82,12 +83,12 @@ class WQMIXAlgorithm(Mixing):
             return team.nets[f"target_{CENTRAL_MIXER}"](values, rows.next_state)[0][..., 0]
         return team.nets[CENTRAL_MIXER](values, rows.state)[0][..., 0]
 
-    def _joint_targets(self, ops: Any, team: Team) -> None:
+    def _joint_targets(self, ops: Ops, team: Team) -> None:
         """Add `target`: y = r + discount * Q*_target(s', a'), where a' is best by the agents of Q_tot (section 5.1)."""
         following = team.side_by_side(lambda member: _next_value(ops, member))
         team.rows.target = team.rows.reward + team.rows.discount * self.central(team, following, target=True)
 
-    def _joint_loss(self, ops: Any, team: Team) -> tuple[Any, dict[str, Any]]:
+    def _joint_loss(self, ops: Ops, team: Team) -> tuple[Any, dict[str, Any]]:
         """Return the mean of w (Q_tot - y)^2 + (Q* - y)^2 (eqs. 9 and 10)."""
         for member in team.members:
             own, nets, rows = member.algorithm, member.nets, member.rows
@@ -108,7 +109,7 @@ class WQMIXAlgorithm(Mixing):
         }  # fmt: skip
         return loss, metrics
 
-    def _important(self, ops: Any, team: Team, total: Any) -> Any:
+    def _important(self, ops: Ops, team: Team, total: Any) -> Any:
         """Return which joint actions have weight 1, [1, B] bool (section 5.2).
 
         OW: Q_tot(s, u) < y.  CW: y > Q*(s, u*), or u = u*, where u* is the greedy joint action.
@@ -122,12 +123,12 @@ class WQMIXAlgorithm(Mixing):
         return (team.rows.target > self.central(team, values, target=False)) | (ops.max(other, -1) < 0.5)
 
 
-def _of(ops: Any, member: Member, values: Any, action: Any) -> Any:
+def _of(ops: Ops, member: Member, values: Any, action: Any) -> Any:
     """Return the values [K, S * B] of actions; 0 for players that are absent."""
     return ops.where(member.rows.present, learned_only(ops, member, ops.take(values, action)), 0.0)
 
 
-def _next_value(ops: Any, member: Member) -> Any:
+def _next_value(ops: Ops, member: Member) -> Any:
     """Return the members' values in the target of Q* of the next actions, [K, S * B]; 0 for players without a value."""
     algorithm, nets, rows = member.algorithm, member.nets, member.rows
     double = algorithm.settings.double

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -200,7 +201,7 @@ def constants(x: Array) -> Array:
     return x[:, None]
 
 
-def tensor_like(x: Array, values: Sequence[float]) -> Array:
+def tensor_like(x: Array, values: Sequence[Any]) -> Array:
     """Return constant numbers as an array of the type of x."""
     return np.array(values, x.dtype)
 

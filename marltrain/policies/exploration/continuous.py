@@ -20,6 +20,7 @@ from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.memory.needs import Column
+from marltrain.policies.ops import Ops
 
 GREEDY, GAUSSIAN, OU = "greedy", "gaussian", "ornstein_uhlenbeck"
 
@@ -113,7 +114,7 @@ class ActionNoise:
             noise["coin"] = noise["coin"][..., 0]
         return noise
 
-    def perturb(self, ops: Any, action: Any, inputs: ActInputs) -> Acted:
+    def perturb(self, ops: Ops, action: Any, inputs: ActInputs) -> Acted:
         """Return the actions, with noise where `explore`, and the next carry.
 
         action: [K, B, A] in [-1, 1].  inputs: of the act, with "noise_std" and "random_share" in `hyper`.
@@ -127,7 +128,7 @@ class ActionNoise:
             noisy = ops.where(tossed[..., None], random, noisy)
         return Acted(ops.where(inputs.explore[..., None], noisy, action), carry)
 
-    def _noisy(self, ops: Any, action: Any, inputs: ActInputs) -> tuple[Any, dict[str, Any]]:
+    def _noisy(self, ops: Ops, action: Any, inputs: ActInputs) -> tuple[Any, dict[str, Any]]:
         """Return (actions with noise in [-1, 1], next carry)."""
         if self.rule == GREEDY:
             return action, {}

@@ -18,6 +18,7 @@ from marltrain.policies.distributions.categorical import masked
 from marltrain.policies.distributions.draws import gumbel_of, uniform_of
 from marltrain.policies.exploration.warmup import Warmup
 from marltrain.policies.hyperparameters.schedules import Schedule, linear
+from marltrain.policies.ops import Ops
 
 NOISE: dict[str, tuple[str, ...]] = {
     "greedy": (),
@@ -56,7 +57,7 @@ def epsilon_noise(rngs: Sequence[np.random.Generator], rows: int, choices: int) 
     return {**drawn, "coin": drawn["coin"][..., 0]}
 
 
-def epsilon_greedy(ops: Any, q: Any, legal: Any, noise: Mapping[str, Any], explore: Any, epsilon: Any) -> Any:
+def epsilon_greedy(ops: Ops, q: Any, legal: Any, noise: Mapping[str, Any], explore: Any, epsilon: Any) -> Any:
     """Return the best action [K, B]; where `explore`, a uniform legal action with probability epsilon [K, 1].
 
     Each row has its own coin (Watkins 1989).  q: values, `ILLEGAL` for illegal actions.
@@ -117,7 +118,7 @@ class ActionChoice:
             drawn[name] = gumbel_of(drawn[name])
         return {name: values[..., 0] if name == "coin" else values for name, values in drawn.items()}
 
-    def choose(self, ops: Any, values: Any, inputs: ActInputs) -> Any:
+    def choose(self, ops: Ops, values: Any, inputs: ActInputs) -> Any:
         """Return the actions [K, B] for values [K, B, A]; see the class.
 
         inputs: of the act, with "epsilon", "temperature", "gumbel_scale" and "random_share" in `hyper`, each [K, 1],
@@ -131,7 +132,7 @@ class ActionChoice:
             explored = ops.where(noise["coin"] < inputs.hyper["random_share"], random, explored)
         return ops.where(inputs.explore, explored, best)
 
-    def _explored(self, ops: Any, values: Any, inputs: ActInputs, best: Any) -> Any:
+    def _explored(self, ops: Ops, values: Any, inputs: ActInputs, best: Any) -> Any:
         """Return the actions of exploring seats without warm-up, [K, B]."""
         legal, noise, hyper = inputs.legal, inputs.noise, inputs.hyper
 

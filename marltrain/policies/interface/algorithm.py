@@ -27,6 +27,7 @@ from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.default_network import default_network
 from marltrain.policies.networks.specs import NetworkDefinition, NetworkSpec
+from marltrain.policies.ops import Ops
 
 Number = float | int | Schedule
 MOST_ROWS, MOST_PASSES, FASTEST, MOST_DECAY = 2**24, 10_000, 10.0, 100.0
@@ -313,7 +314,7 @@ class Algorithm:
         """Draw the random numbers of one act for all rows: arrays [K, rows, ...]."""
         raise missing(self, "noise")
 
-    def act(self, ops: Any, nets: Networks, inputs: ActInputs) -> Acted:
+    def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the actions [K, B, ...], the next carry of an algorithm with a `carry`, and the extras."""
         raise missing(self, "act")
 
@@ -330,7 +331,7 @@ class Algorithm:
         return action
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add columns computed from the whole rollout (values, advantages), without gradients, once per update.
 
@@ -338,14 +339,14 @@ class Algorithm:
         """
         return tensors
 
-    def adapted(self, ops: Any, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Mapping[str, Array]:
+    def adapted(self, ops: Ops, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Mapping[str, Array]:
         """Return hyperparameters that change after an update, name -> [K]; without gradients.
 
         tensors: the result of `prepare`. The new values are saved with the agents, as all hyperparameters are.
         """
         return {}
 
-    def over_rows(self, ops: Any, batch: TensorBatch) -> None:
+    def over_rows(self, ops: Ops, batch: TensorBatch) -> None:
         """Compute values that need all rows of a gradient pass, such as normalized advantages, without networks.
 
         Statistics over rows belong here, because a loss may get only a part of the rows.
@@ -359,11 +360,11 @@ def missing(algorithm: Algorithm, what: str) -> TypeError:
     )
 
 
-def weighted_mean(ops: Any, x: Any, weight: Any) -> Any:
+def weighted_mean(ops: Ops, x: Any, weight: Any) -> Any:
     """Return the mean of x [K, B] over B, [K], for weights [K, B] with sum 1."""
     return ops.sum(x * weight, -1)
 
 
-def absolute_error(ops: Any, batch: Any) -> Any:
+def absolute_error(ops: Ops, batch: Any) -> Any:
     """Return the size of `error` [K, B], which a loss has added to the batch; a `Phase.row_error`."""
     return ops.absolute(batch.error)

@@ -18,6 +18,7 @@ from marltrain.policies.batches.batch import TeamRollout
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.interface.algorithm import Algorithm, Networks, Phase
 from marltrain.policies.networks.specs import NetworkDefinition
+from marltrain.policies.ops import Ops
 
 MOST_PLAYERS = 10_000
 """Largest number of players of a team; it detects mistyped settings."""
@@ -54,7 +55,7 @@ class Team:
     """
 
     def __init__(
-        self, ops: Any, members: Sequence[Member], nets: Networks, rows: TensorBatch, hyper: Mapping[str, Any],
+        self, ops: Ops, members: Sequence[Member], nets: Networks, rows: TensorBatch, hyper: Mapping[str, Any],
         order: Sequence[int],
     ) -> None:  # fmt: skip
         """Store the parts.  order: places of the environment's players, in their order, among those of the members."""
@@ -148,7 +149,7 @@ class JointAlgorithm(Algorithm):
         return self.target_share(updates, hyper)
 
     def prepare_team(
-        self, ops: Any, team: Team, batch: TeamRollout, to_numpy: Callable[[Any], Array]
+        self, ops: Ops, team: Team, batch: TeamRollout, to_numpy: Callable[[Any], Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return columns [1, B] for the rows of the team, and metrics [1], from a complete rollout; without gradients.
 
@@ -156,7 +157,7 @@ class JointAlgorithm(Algorithm):
         """
         return {}, {}
 
-    def after_turn(self, ops: Any, team: Team, learned: Sequence[Any]) -> dict[str, Any]:
+    def after_turn(self, ops: Ops, team: Team, learned: Sequence[Any]) -> dict[str, Any]:
         """Return columns [1, B] for the rows of the team, tensors, after a turn of a phase (`Phase.turns`).
 
         team: with all rows and the new weights; no gradients.  learned: [K] bool of each member, whose turn it was.
@@ -192,13 +193,13 @@ class TeamNetworks(Algorithm):
         return ()
 
 
-def learned_only(ops: Any, member: Member, values: Any) -> Any:
+def learned_only(ops: Ops, member: Member, values: Any) -> Any:
     """Return values [K, S * B] of the members' decisions; those that an agent may not learn from get no gradient."""
     learned = member.rows.learned
     return values if learned is None else ops.where(learned, values, ops.stop_gradient(values))
 
 
-def for_players(ops: Any, member: Member, rows: Any) -> Any:
+def for_players(ops: Ops, member: Member, rows: Any) -> Any:
     """Return rows [1, B, ...] of the team for each player of the members, [K, S * B, ...]."""
     return ops.seats_joined(ops.repeat_agents(rows, len(member.places)), member.seats)
 

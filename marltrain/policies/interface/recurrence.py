@@ -21,6 +21,7 @@ from marltrain.core.settings import setting
 from marltrain.policies.batches.batch import Rollout, SequenceTransitions
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.specs import LONGEST, NetworkDefinition
+from marltrain.policies.ops import Ops
 
 Definitions = Mapping[str, NetworkDefinition]
 
@@ -160,7 +161,7 @@ def memory_after(net: Any, batch: Any, network: str, *vectors: Any) -> tuple[Any
     return (net(batch.obs, *vectors, *memory)[-1],) if memory else ()
 
 
-def memory_before(ops: Any, net: Any, batch: Any, network: str, *vectors: Any) -> tuple[Any, ...]:
+def memory_before(ops: Ops, net: Any, batch: Any, network: str, *vectors: Any) -> tuple[Any, ...]:
     """Return the same inputs for the rows with other vectors than those of the memory: (carry before the row,) or ().
 
     The carries come from the rows before with `vectors`, such as the actions taken.

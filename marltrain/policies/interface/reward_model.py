@@ -17,6 +17,7 @@ from marltrain.policies.batches.batch import Batch
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.interface.algorithm import NORMALIZE, Algorithm, CompiledForm, Networks, Phase
 from marltrain.policies.networks.specs import NetworkDefinition
+from marltrain.policies.ops import Ops
 
 RewardFunction = Callable[[Any, Array, Array], Array]
 
@@ -36,7 +37,7 @@ class RewardModel:
         """Return the phases that train the networks."""
         return ()
 
-    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+    def rewards(self, algorithm: Algorithm, ops: Ops, nets: Networks, tensors: WholeBatch) -> Array:
         """Return the rewards of all rows, [K, B] float32, without gradients.
 
         tensors: the batch; `tensors.batch` has its arrays, with the environment's rewards.
@@ -55,7 +56,7 @@ class FunctionReward(RewardModel):
         check_function("reward_model", function, "observation", "action", "reward")
         self.function = function
 
-    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+    def rewards(self, algorithm: Algorithm, ops: Ops, nets: Networks, tensors: WholeBatch) -> Array:
         """See `RewardModel`; raises AgentError if the function returns another shape, or no numbers."""
         batch = tensors.batch
         result = np.zeros_like(batch.reward)
@@ -89,7 +90,7 @@ class UnknownReward(RewardModel):
         """Store the name of the function or class."""
         self.name = name
 
-    def rewards(self, algorithm: Algorithm, ops: Any, nets: Networks, tensors: WholeBatch) -> Array:
+    def rewards(self, algorithm: Algorithm, ops: Ops, nets: Networks, tensors: WholeBatch) -> Array:
         """Raise AgentError."""
         raise AgentError(
             f"the agent learned from the reward model {self.name!r}, which is not saved with it: to train it further, "
@@ -143,7 +144,7 @@ class Rewarded(Algorithm):
         return None if form is None else replace(form, loss=None)
 
     def prepare(
-        self, ops: Any, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
+        self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Replace the rewards; raises AgentError for rewards of a wrong shape, and for nan and infinite ones.
 

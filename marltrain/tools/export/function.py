@@ -29,6 +29,7 @@ from marltrain.policies.interface.algorithm import OBSERVATION
 from marltrain.policies.interface.recurrence import carries_of
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.networks.specs import Plan
+from marltrain.policies.ops import FrameworkOps
 
 ACTION, LEGAL, PLAYER, CARRY, UNIFORM = "action", "legal", "player", "carry", "uniform"
 """Names of inputs and outputs, beside `observation` and the numbers of `Algorithm.policy_numbers`."""
@@ -136,7 +137,9 @@ class PolicyFunction:
         """Return the shapes of the outputs whose shape is not the one of their arrays: actions of several axes."""
         return {ACTION: tuple(self.space.shape or ())}
 
-    def __call__(self, ops: Any, nets: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, ops: FrameworkOps, nets: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the outputs [1, B, ...] for inputs [1, B, ...], tensors of the framework of `ops`; actions are flat.
 
         nets: name -> function of the inputs of a network; each network is computed once.
@@ -155,7 +158,7 @@ class PolicyFunction:
         carries = {f"next_{self._carry_name(name)}": acted.carry[name] for name in self._carries}
         return {ACTION: self._in_units(ops, acted.action), **numbers, **carries}
 
-    def _carry(self, ops: Any, zero: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _carry(self, ops: FrameworkOps, zero: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the carry of an act: that of recurrent networks, an input, and zeros for other values."""
         others = {
             name: self._zeros(ops, zero, column)
@@ -164,7 +167,7 @@ class PolicyFunction:
         }
         return {**{name: given[self._carry_name(name)] for name in self._carries}, **others}
 
-    def _observed(self, ops: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _observed(self, ops: FrameworkOps, given: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return the observations as the algorithm gets them, and zeros [1, B, 1]."""
         vectors = [_flat(ops, part, given[name]) for name, part in self.parts.items() if not part.image]
         if self.identity:
@@ -180,7 +183,7 @@ class PolicyFunction:
             arrays[VECTOR] = self._normalized(ops, arrays[VECTOR], self._statistics)
         return (next(iter(arrays.values())) if len(arrays) == 1 else arrays), zero
 
-    def _normalized(self, ops: Any, vector: Any, statistics: RunningStatistics) -> Any:
+    def _normalized(self, ops: FrameworkOps, vector: Any, statistics: RunningStatistics) -> Any:
         """Return normalized observations; the mean, a float64, is subtracted in two parts to keep its digits."""
         mean, deviation = statistics.mean[0], statistics.deviation[0]
         coarse = mean.astype(np.float32)
@@ -190,7 +193,7 @@ class PolicyFunction:
         )
         return ops.clip((vector - coarse - rest) / deviation, -CLIP, CLIP)
 
-    def _noises(self, ops: Any, zero: Any, uniform: Any) -> dict[str, Any]:
+    def _noises(self, ops: FrameworkOps, zero: Any, uniform: Any) -> dict[str, Any]:
         """Return the noise of an act: zeros, coins that choose no random action, and samples from uniform numbers."""
         noise = {name: self._zeros(ops, zero, Column(shape)) for name, shape in self._noise.items()}
         if COIN in noise:
@@ -199,7 +202,7 @@ class PolicyFunction:
             noise[self._sampling.name] = self._sampling.noise(ops, uniform)
         return noise
 
-    def _zeros(self, ops: Any, zero: Any, column: Column) -> Any:
+    def _zeros(self, ops: FrameworkOps, zero: Any, column: Column) -> Any:
         """Return zeros [1, B, *shape], made from zeros [1, B, 1]."""
         if not column.shape:
             return zero[..., 0]
@@ -207,7 +210,7 @@ class PolicyFunction:
             zero = zero[..., None]
         return zero + ops.tensor_like(zero, np.zeros(column.shape).tolist())
 
-    def _in_units(self, ops: Any, action: Any) -> Any:
+    def _in_units(self, ops: FrameworkOps, action: Any) -> Any:
         """Return actions in the units of the environment, [1, B] or flat, [1, B, A]."""
         if isinstance(self.space, spaces.Box):
             box = Continuous(self.space)
@@ -259,7 +262,7 @@ def _dtype_of(part: Part) -> str:
     return "int64" if isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete) else "float32"
 
 
-def _flat(ops: Any, part: Part, value: Any) -> Any:
+def _flat(ops: FrameworkOps, part: Part, value: Any) -> Any:
     """Return a part of the observation as its columns of the vector, [1, B, width]; see `layout.Layout`."""
     space = part.space
     if isinstance(space, spaces.Discrete):
@@ -272,7 +275,7 @@ def _flat(ops: Any, part: Part, value: Any) -> Any:
     return ops.concat(hot, -1)
 
 
-def _one_hot(ops: Any, value: Any, start: int, n: int) -> Any:
+def _one_hot(ops: FrameworkOps, value: Any, start: int, n: int) -> Any:
     """Return 1.0 at the value and 0.0 elsewhere, [..., n]; only 0.0 for a value out of range, as in a layout."""
     return ops.flag(value[..., None] == ops.tensor_like(value, list(range(start, start + n))))
 

@@ -108,7 +108,7 @@ def constants(x: Tensor) -> Tensor:
     return x[:, tf.newaxis]
 
 
-def tensor_like(x: Tensor, values: Sequence[float]) -> Tensor:
+def tensor_like(x: Tensor, values: Sequence[Any]) -> Tensor:
     """Return constant numbers as a tensor of the type and on the device of x."""
     return tf.constant(values, x.dtype)
 

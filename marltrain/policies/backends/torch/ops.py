@@ -177,7 +177,7 @@ def constants(x: Tensor) -> Tensor:
     return x.unsqueeze(1).clone()
 
 
-def tensor_like(x: Tensor, values: Sequence[float]) -> Tensor:
+def tensor_like(x: Tensor, values: Sequence[Any]) -> Tensor:
     """Return constant numbers as a tensor of the type and on the device of x."""
     return torch.tensor(values, dtype=x.dtype, device=x.device)
 
