@@ -106,6 +106,7 @@ _HOME = {
     "TeamRows": "marltrain.policies.batches.batch",
     "TeamSettings": "marltrain.policies.interface.joint",
     "TestResult": "marltrain.trainer.evaluating.evaluation",
+    "TicTacToeGames": "marltrain.rivals.tictactoe",
     "Transitions": "marltrain.policies.batches.batch",
     "TripletTransitions": "marltrain.policies.batches.batch",
     "Triplets": "marltrain.policies.memory.config",
@@ -116,6 +117,7 @@ _HOME = {
     "attach": "marltrain.tools.attach",
     "check_env": "marltrain.envs",
     "compare": "marltrain.tools.comparing.compare",
+    "connect_four_scores": "marltrain.rivals.connect_four",
     "cosine": "marltrain.policies.hyperparameters.schedules",
     "dataset": "marltrain.tools.dataset",
     "decay": "marltrain.policies.hyperparameters.schedules",
@@ -148,6 +150,8 @@ _HOME = {
     "setting": "marltrain.core.settings",
     "switch": "marltrain.policies.hyperparameters.schedules",
     "train_offline": "marltrain.tools.offline",
+    "tictactoe_games": "marltrain.rivals.tictactoe",
+    "tictactoe_scores": "marltrain.rivals.tictactoe",
     "tune": "marltrain.tools.tuning.tuning",
     "tuned": "marltrain.trainer.tuned",
     "watch": "marltrain.tools.watch",
@@ -284,7 +288,13 @@ if TYPE_CHECKING:
         NetworkSpec as NetworkSpec,
     )
     from marltrain.policies.ops import Ops as Ops
+    from marltrain.rivals.connect_four import connect_four_scores as connect_four_scores
     from marltrain.rivals.exploitability import exploitability as exploitability
+    from marltrain.rivals.tictactoe import (
+        TicTacToeGames as TicTacToeGames,
+        tictactoe_games as tictactoe_games,
+        tictactoe_scores as tictactoe_scores,
+    )
     from marltrain.tools.attach import (
         AgentHandle as AgentHandle,
         JobHandle as JobHandle,
