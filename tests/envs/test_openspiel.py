@@ -78,8 +78,26 @@ def test_players_of_simultaneous_games_move_at_once():
     assert total.tolist() == [1.0, -1.0]  # 3 points of 6 for the higher card of the first round, none for a draw
 
 
+def test_rewards_during_an_episode_sum_to_the_returns():
+    env = resolve("openspiel/coop_box_pushing", {"horizon": 20}).make()
+    env.reset(seed=0)
+    total, paid = np.zeros(2), 0
+    while env.agents:
+        _, rewards, *_ = env.step(dict.fromkeys(env.agents, 2))  # forward
+        total += [rewards["player_0"], rewards["player_1"]]
+        paid += any(rewards.values())
+    assert paid > 1 and np.allclose(total, env.state.returns())
+    turns = resolve("openspiel/2048").make()
+    turns.reset(seed=0)
+    gained = 0.0
+    while not turns.state.is_terminal():
+        turns.step(turns.state.legal_actions()[0])
+        gained += turns.rewards["player_0"]
+    assert gained == turns.state.returns()[0] > 0
+
+
 def test_chance_follows_its_probabilities():
-    """Pig's die has eight faces in a game of eight; Kuhn's cards are dealt equally often."""
+    """Kuhn's cards are dealt equally often."""
     env = resolve("openspiel/kuhn_poker").make()
     dealt = []
     for seed in range(3000):
