@@ -201,7 +201,7 @@ def make_agents(
 ) -> list[Agent]:
     """Make one agent per player of an environment, in the players' order.
 
-    name: "random", the name of an algorithm ("ppo", "dqn", "sac", ...; all are in `algorithms/registry.py`) or an
+    name: "random", the name of an algorithm ("ppo", "dqn", "sac", ...; all are in `policies/agents/registry.py`) or an
       agent class, for all players. For different agents, either a mapping from players' names or shell patterns
       ("hare_*", case-sensitive, see `fnmatch`) to entries, or a list of entries in the players' order. An entry is a
       name, a class, or a pair (name or class, settings). A player's name takes precedence over patterns; every player
