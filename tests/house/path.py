@@ -1,12 +1,13 @@
 """The files executed by a training step: one update and the batch steps before it, on a Python environment.
 
-`python -m tests.house.path ppo` (or another algorithm's name) prints the modules of marltrain that execute, in the
-order of their first call. Modules that every line of code may use (errors, settings, spec, packages' `__init__`) are
-left out.
+`python -m tests.house.path ppo` (or another algorithm's name) prints the modules of marltrain that execute, and their
+subjects, in the order of their first call. Modules that every line of code may use (errors, settings, spec, packages'
+`__init__`) are left out.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -69,10 +70,16 @@ def settings_of(algo: str, env: str) -> dict[str, Any]:
     return settings
 
 
+def subject_of(path: Path) -> str:
+    """Return the first line of a module's docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+
+
 def main() -> None:
-    """Print the path, and its length."""
+    """Print the path with the subject of each file, and its length."""
     files = path_of(sys.argv[1] if len(sys.argv) > 1 else "ppo")
-    print("\n".join(files))
+    for file in files:
+        print(f"{file:46}{subject_of(PACKAGE / file)}")
     print(f"{len(files)} files, {sum(len((PACKAGE / file).read_text().splitlines()) for file in files):,} lines")
 
 
