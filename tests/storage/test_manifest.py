@@ -1,4 +1,4 @@
-"""Descriptions of saved folders: written, read, and refused with the file's name."""
+"""Manifests of saved folders: written, read, and refused with the file's name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from marltrain.core.errors import SaveError
 from marltrain.core.version import __version__
 from marltrain.storage.files import with_checksum, write_arrays
 from marltrain.storage.json_files import read_json, write_json
-from marltrain.storage.manifest import Description
+from marltrain.storage.manifest import Manifest
 
-KIND = Description("marltrain-toys", 2, "toys", "toys.json", "toys.safetensors")
+KIND = Manifest("marltrain-toys", 2, "toys", "toys.json", ("toys.safetensors",))
 
 
 def written(folder: Path) -> Path:
     """Write a folder of two toys; return the description's path."""
-    write_arrays(folder / KIND.arrays, {"sizes": np.arange(2)})
+    write_arrays(folder / KIND.files[0], {"sizes": np.arange(2)})
     KIND.write(folder, {"names": ["ball", "kite"]})
-    return folder / KIND.file
+    return folder / KIND.name
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -56,7 +56,7 @@ def test_a_changed_file_of_arrays_and_a_changed_description_are_refused(tmp_path
     with pytest.raises(SaveError, match=r"toys\.json"):
         KIND.read(tmp_path, {"names"})
     file.write_text(text)
-    write_arrays(tmp_path / KIND.arrays, {"sizes": np.arange(3)})
+    write_arrays(tmp_path / KIND.files[0], {"sizes": np.arange(3)})
     with pytest.raises(SaveError, match=r"toys\.safetensors"):
         KIND.read(tmp_path, {"names"})
     with pytest.raises(SaveError, match="does not describe games"):

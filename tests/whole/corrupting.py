@@ -65,7 +65,7 @@ def everything(run: Path) -> Any:
     """Return all that is in a run's newest checkpoint."""
     found = find(run)
     assert found is not None
-    return found.told, summary(found.state)
+    return found.manifest, summary(found.state)
 
 
 def damaged(saved: Saved, places: int, rng: np.random.Generator) -> np.ndarray:

@@ -220,8 +220,8 @@ def written(checkpoint: Checkpoint, run: Path) -> None:
     (folder / VALUES).write_text(json.dumps(checkpoint.info))
     for name, arrays in checkpoint.arrays.items():
         (folder / name).write_bytes(files.pack_arrays(arrays))
-    if isinstance(data.get("files"), dict) and set(data["files"]) == set(FILES):
-        data["files"] = {name: files.sha256(folder / name) for name in FILES}
+    if isinstance(data.get("files"), dict) and set(data["files"]) == set(FILES.files):
+        data["files"] = {name: files.sha256(folder / name) for name in FILES.files}
     (folder / MANIFEST).write_text(json.dumps(files.with_checksum(data)))
 
 

@@ -74,7 +74,7 @@ def command(run: Path) -> None:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    **{f"checkpoints/60/{name}": find for name in (MANIFEST, *FILES)},
+    **{f"checkpoints/60/{name}": find for name in (MANIFEST, *FILES.files)},
     "best/agents.json": agents,
     "best/agents.safetensors": agents,
     "config.json": command,

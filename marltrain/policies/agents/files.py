@@ -17,14 +17,14 @@ from marltrain.core.layout import Array
 from marltrain.policies.agents.custom_objects import CustomObjects
 from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
-from marltrain.storage.manifest import Description
+from marltrain.storage.manifest import Manifest
 
 LOGGER = logging.getLogger("marltrain")
 DESCRIPTION = "agents.json"
 WEIGHTS = "agents.safetensors"
 WEIGHTS_ONLY = "weights.json"
 """Name of the description of weights alone, see `weights`."""
-FILES = Description("marltrain-agents", 1, "saved agents", DESCRIPTION, WEIGHTS)
+FILES = Manifest("marltrain-agents", 1, "saved agents", DESCRIPTION, (WEIGHTS,))
 RUN_AGENTS = ("best", "last")
 """Folders of saved agents in the folder of a run, the preferred one first."""
 PLAYERS = "players"

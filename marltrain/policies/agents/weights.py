@@ -26,9 +26,10 @@ from marltrain.policies.agents.files import (
 from marltrain.policies.agents.saved_images import IMAGES
 from marltrain.policies.batches.batch import AgentState
 from marltrain.storage.files import check_free, path_of, replacing_folder, write_arrays
-from marltrain.storage.manifest import Description
+from marltrain.storage.manifest import Manifest
 
-FILES = Description("marltrain-weights", 1, "saved weights", WEIGHTS_ONLY, "weights.safetensors")
+ARRAYS = "weights.safetensors"
+FILES = Manifest("marltrain-weights", 1, "saved weights", WEIGHTS_ONLY, (ARRAYS,))
 KINDS = ("net/", "statistics/", "team/net/")
 """Beginnings of the names of the arrays that are weights."""
 TARGET = "target_"
@@ -51,9 +52,7 @@ def write_weights(path: str | Path, states: Sequence[AgentState], seats: Sequenc
     weights = [weights_in(state.arrays) for state in states]
     images = [_images_of(state) for state in states]
     with replacing_folder(path) as folder:
-        write_arrays(
-            folder / FILES.arrays, {f"{i}/{name}": a for i, own in enumerate(weights) for name, a in own.items()}
-        )
+        write_arrays(folder / ARRAYS, {f"{i}/{name}": a for i, own in enumerate(weights) for name, a in own.items()})
         entries = [{"arrays": shapes_of(own), **read} for own, read in zip(weights, images, strict=True)]
         content = {"agents": entries, "seats": list(seats)}
         FILES.write(folder, content if players is None else {**content, PLAYERS: list(players)})
@@ -104,7 +103,7 @@ def _read(path: str | Path) -> tuple[Path, list[AgentState], Sequence[int], Sequ
     ):
         raise SaveError(f'{file}: "agents" must list objects with "arrays"')
     seats, players = seats_of(file, found, len(entries)), found.get(PLAYERS, ())
-    every = parts_of_agents(folder / FILES.arrays, [entry["arrays"] for entry in entries], WEIGHTS_ONLY)
+    every = parts_of_agents(folder / ARRAYS, [entry["arrays"] for entry in entries], WEIGHTS_ONLY)
     states = [
         AgentState({IMAGES: e[IMAGES]} if IMAGES in e else {}, own) for e, own in zip(entries, every, strict=True)
     ]

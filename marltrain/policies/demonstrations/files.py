@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 from marltrain.core.errors import SaveError, error_text
 from marltrain.core.layout import Array
 from marltrain.storage.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
-from marltrain.storage.manifest import Description
+from marltrain.storage.manifest import Manifest
 
 DESCRIPTION = "demonstrations.json"
 ARRAYS = "demonstrations.safetensors"
-FILES = Description("marltrain-demonstrations", 1, "demonstrations", DESCRIPTION, ARRAYS)
+FILES = Manifest("marltrain-demonstrations", 1, "demonstrations", DESCRIPTION, (ARRAYS,))
 INFO = {"observation_space": dict, "action_space": dict, "frame_stack": int}
 """Keys of the spaces' description, and their types."""
 

@@ -20,7 +20,7 @@ from marltrain.envs import probe, resolve
 from marltrain.envs.registry import imports_only_known
 from marltrain.storage.files import complete_folder, read_arrays, replacing_folder, write_arrays
 from marltrain.storage.json_files import to_json
-from marltrain.storage.manifest import Description
+from marltrain.storage.manifest import Manifest
 from marltrain.trainer.playing.play import film_of
 from marltrain.trainer.playing.stage import show_episodes
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from marltrain.tools.evaluating.result import EvaluationResult, Match
 
 FOLDER, ARRAYS = "replays", "replays.safetensors"
-FILES = Description("marltrain-replays", 1, "replays", "replays.json", ARRAYS)
+FILES = Manifest("marltrain-replays", 1, "replays", "replays.json", (ARRAYS,))
 
 
 @dataclass(frozen=True, eq=False)

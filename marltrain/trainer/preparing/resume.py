@@ -131,7 +131,7 @@ def check(found: FoundCheckpoint, told: Mapping[str, Any], *, any_threads: bool)
 
 
 def _check_call(found: FoundCheckpoint, now: Mapping[str, Any]) -> None:
-    difference = difference_of(found.told["call"], now, "")
+    difference = difference_of(found.manifest["call"], now, "")
     if difference:
         raise ConfigError(
             f"{found.path} cannot be resumed by this call: {difference}. Repeat the arguments of the run (budgets "
@@ -157,7 +157,7 @@ def difference_of(then: Any, now: Any, where: str) -> str:
 
 def seed_of(found: FoundCheckpoint, asked: int | None) -> int:
     """Return the seed of the run; raises ConfigError if `asked` is another seed."""
-    seed: int = found.told["seed"]
+    seed: int = found.manifest["seed"]
     if asked is not None and asked != seed:
         raise ConfigError(f"{found.path} is of a run with seed {seed}, and seed={asked} was given: leave it out")
     return seed
@@ -180,7 +180,7 @@ def threads(agents: Sequence[Agent]) -> dict[str, int]:
 
 
 def _check_threads(found: FoundCheckpoint, now: Mapping[str, int], *, any_threads: bool) -> None:
-    for name, then in found.told["threads"].items():
+    for name, then in found.manifest["threads"].items():
         if now.get(name, then) == then:
             continue
         text = f"{found.path} was computed with {then} threads of {name}, and there are {now[name]}"
@@ -195,16 +195,16 @@ def _warn(found: FoundCheckpoint, there: Mapping[str, str]) -> None:
     """Warn of each reason why a run resumed from this checkpoint differs from the uninterrupted run."""
     data = [
         f"{found.path} was written with {name} {then}, this is {there[name]}: the run continues, but may not be exact"
-        for name, then in found.told["versions"].items()
+        for name, then in found.manifest["versions"].items()
         if there.get(name, then) != then
     ]
     if not found.memory:
         data.append(
             f"{found.path} was written with memory=False: the run continues, but with an empty memory: it is not exact"
         )
-    if not found.told["reproducible"]:
+    if not found.manifest["reproducible"]:
         data.append(
-            f"{found.told['call']['env']} is marked as not reproducible: the run continues with new "
+            f"{found.manifest['call']['env']} is marked as not reproducible: the run continues with new "
             "episodes, and is not exact"
         )
     for message in data:

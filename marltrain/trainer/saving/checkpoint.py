@@ -24,30 +24,27 @@ from typing import Any
 from marltrain.core.errors import ConfigError, EnvError, SaveError, error_text, shown
 from marltrain.core.seeds import MOST_SEED
 from marltrain.core.settings import checked_arguments, setting, validate
-from marltrain.core.version import __version__
 from marltrain.storage.checks import counted, of_type
 from marltrain.storage.files import (
-    check_own_checksum,
-    check_sha256,
     complete_folder,
     path_of,
     read_arrays,
     replacing_folder,
-    sha256,
-    with_checksum,
     write_arrays,
 )
 from marltrain.storage.json_files import read_json, write_json
+from marltrain.storage.manifest import HEADER, Manifest
 from marltrain.storage.state import State
 from marltrain.trainer.events.callbacks import Callback, Moment
 from marltrain.trainer.events.counters import Counters
 from marltrain.trainer.events.due import passed
 
-FORMAT = "marltrain-checkpoint"
-SCHEMA = 1
 FOLDER = "checkpoints"
 MANIFEST, VALUES, ARRAYS, MEMORY = "checkpoint.json", "state.json", "run.safetensors", "memory.safetensors"
-FILES = (VALUES, ARRAYS, MEMORY)
+FILES = Manifest(
+    "marltrain-checkpoint", 1, "a checkpoint", MANIFEST, (VALUES, ARRAYS, MEMORY),
+    ". Resume it with marltrain {version}, or load the run's agents with marltrain.load and start a new run",
+)  # fmt: skip
 KEYS: dict[str, type] = {
     "format": str, "schema": int, "marltrain": str, "sha256": str, "files": dict, "env_steps": int, "episodes": int,
     "best": bool, "seed": int, "call": dict, "versions": dict, "threads": dict, "reproducible": bool,
@@ -146,39 +143,35 @@ def sole(callbacks: tuple[Callback, ...]) -> Checkpoint | None:
 # Writing
 
 
-def write(run_dir: Path, told: Mapping[str, Any], state: State, *, keep: int) -> Path:
+def write(run_dir: Path, content: Mapping[str, Any], state: State, *, keep: int) -> Path:
     """Write a checkpoint and remove old ones; return its folder.
 
-    told: the manifest without format, versions and checksums.  state: its arrays under "memory/" get a file of their
+    content: the manifest without its header.  state: its arrays under "memory/" get a file of their
     own.  keep: number of newest checkpoints to keep.
     Raises SaveError if it cannot be written; earlier checkpoints then remain.
     """
-    path = run_dir / FOLDER / str(told["env_steps"])
+    path = run_dir / FOLDER / str(content["env_steps"])
     before = newest(run_dir)
     try:
         with replacing_folder(path) as folder:
-            _fill(folder, told, state)
+            _fill(folder, content, state)
     except SaveError as error:
         kept = f"The previous checkpoint, {before}, is complete" if before else "There is no previous checkpoint"
         raise SaveError(f"{error}. {kept}") from error
     try:
-        _prune(path.parent, told["env_steps"], keep)
+        _prune(path.parent, content["env_steps"], keep)
     except OSError as error:
         raise SaveError(f"{path} is written, but older ones cannot be removed: {error.strerror or error}") from error
     return path
 
 
-def _fill(folder: Path, told: Mapping[str, Any], state: State) -> None:
+def _fill(folder: Path, content: Mapping[str, Any], state: State) -> None:
     memory = {name: array for name, array in state.arrays.items() if name.startswith("memory/")}
     rest = {name: array for name, array in state.arrays.items() if name not in memory}
     write_json(folder / VALUES, state.info)
     write_arrays(folder / ARRAYS, rest)
     write_arrays(folder / MEMORY, memory)
-    manifest = {
-        "format": FORMAT, "schema": SCHEMA, "marltrain": __version__, **told,
-        "files": {name: sha256(folder / name) for name in FILES},
-    }  # fmt: skip
-    write_json(folder / MANIFEST, with_checksum(manifest))
+    FILES.write(folder, content)
 
 
 def _prune(folder: Path, now: int, keep: int) -> None:
@@ -217,12 +210,12 @@ def _is_best(path: Path) -> bool:
 class FoundCheckpoint:
     """A checkpoint read from disk.
 
-    path: its folder.  run_dir: the run's folder.  told: its manifest.  state: the state of the run.
+    path: its folder.  run_dir: the run's folder.  manifest: its manifest.  state: the state of the run.
     """
 
     path: Path
     run_dir: Path
-    told: Mapping[str, Any]
+    manifest: Mapping[str, Any]
     state: State
 
     @property
@@ -310,8 +303,7 @@ def _read(path: Path, run_dir: Path) -> FoundCheckpoint:
     data = _manifest(path)
     if str(data["env_steps"]) != number:
         raise SaveError(f"{folder / MANIFEST}: is of env step {data['env_steps']}, in the folder of env step {number}")
-    for name, expected in data["files"].items():
-        check_sha256(folder / name, expected, MANIFEST)
+    FILES.check(folder, data)
     info = read_json(folder / VALUES)
     if not isinstance(info, dict):
         raise SaveError(f"{folder / VALUES}: does not hold the state of a run, but a {type(info).__name__}")
@@ -320,31 +312,13 @@ def _read(path: Path, run_dir: Path) -> FoundCheckpoint:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Read and check a checkpoint's manifest."""
-    file = complete_folder(path) / MANIFEST
-    found = read_json(file)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise SaveError(f"{file}: does not describe a checkpoint: its format is not {FORMAT!r}")
-    check_own_checksum(file, found)
-    if found.get("schema") != SCHEMA:
-        schema, version = found.get("schema"), found.get("marltrain")
-        raise SaveError(
-            f"{file}: schema {schema!r}, written by marltrain {version}; {__version__} reads schema {SCHEMA}. Resume "
-            f"it with marltrain {version}, or load the run's agents with marltrain.load and start a new run"
-        )
-    _check_manifest(file, found)
-    return found
-
-
-def _check_manifest(file: Path, found: Mapping[str, Any]) -> None:
-    """Raise SaveError unless a manifest has exactly the KEYS, with values of their types, and names the FILES."""
-    if set(found) != set(KEYS):
-        raise SaveError(f"{file}: keys missing or unknown: {', '.join(sorted(set(found) ^ set(KEYS)))}")
+    """Read a checkpoint's manifest; raises SaveError unless it has exactly the KEYS, with values of their types."""
+    folder = complete_folder(path)
+    found, file = FILES.read_alone(folder, set(KEYS) - HEADER), folder / MANIFEST
     for name, kind in KEYS.items():
         if type(found[name]) is not kind or (kind is int and found[name] < 0):
             wanted = f"of type {kind.__name__}" + (", and no less than 0" if kind is int else "")
             raise SaveError(f"{file}: {name!r} must be {wanted}, got {found[name]!r:.80}")
     if found["seed"] > MOST_SEED:
         raise SaveError(f"{file}: 'seed' must be below 2**63, got {found['seed']!r:.80}")
-    if set(found["files"]) != set(FILES):
-        raise SaveError(f"{file}: names the files {', '.join(sorted(found['files']))}, not {', '.join(sorted(FILES))}")
+    return found

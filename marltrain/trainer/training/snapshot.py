@@ -105,7 +105,7 @@ def _restore_parts(run: Run, found: FoundCheckpoint) -> None:
     context, state, memory = run.context, found.state, found.memory
     spec = context.envs.spec
     check_frames(spec, memory=memory)
-    counts = counted(state, found.told, len(spec.players), context.envs.num_envs)
+    counts = counted(state, found.manifest, len(spec.players), context.envs.num_envs)
     wanted, applied = (saved_masks(state, name, spec, context.seating.agents) for name in ("masks", "applied"))
     context.seating.restore(state.part("agents"))
     if context.line_up is not context.seating:

@@ -160,7 +160,7 @@ def forged(folder: Path, change: Any) -> None:
     (own,) = [one["state"] for one in found.state.info["callbacks"]["all"] if one["type"] == "Recorder"]
     change(own)
     of_the_run = ("env_steps", "episodes", "best", "seed", "call", "versions", "threads", "reproducible")
-    write(folder / "together", {name: found.told[name] for name in of_the_run}, found.state, keep=1)
+    write(folder / "together", {name: found.manifest[name] for name in of_the_run}, found.state, keep=1)
 
 
 def put(value, *place):

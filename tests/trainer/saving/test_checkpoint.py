@@ -97,7 +97,7 @@ def test_checkpoint_that_was_being_replaced_is_found(run):
     newest.rename(newest.with_name(".60.previous"))
     found = find(run)
     assert found is not None
-    assert found.told["env_steps"] == 60
+    assert found.manifest["env_steps"] == 60
 
 
 # content

@@ -40,7 +40,7 @@ def test_damaged_file_is_named(name, run):
         else:  # a blank between two values, at most
             assert name == "checkpoint.json"
             assert found is not None
-            assert found.told == json.loads(good)
+            assert found.manifest == json.loads(good)
     assert refused > 0.8 * len(damaged)
 
 
@@ -63,7 +63,7 @@ def test_resume_from_a_named_checkpoint_and_error_for_a_missing_one(run):
     (run / "checkpoints" / "60" / "state.json").write_text("{}")
     found = find(run / "checkpoints" / "42")
     assert found is not None
-    assert (found.run_dir, found.told["env_steps"]) == (run, 42)
+    assert (found.run_dir, found.manifest["env_steps"]) == (run, 42)
     with pytest.raises(SaveError, match="there is no such folder"):
         find(run / "checkpoints" / "43")
     with pytest.raises(ConfigError, match="resume must be the folder"):
@@ -95,7 +95,7 @@ def signed(folder: Path, **changes) -> None:
         ({"schema": 2, "marltrain": "9.9"}, "schema 2, written by marltrain 9.9; .* reads schema 1. Resume it with"),
         ({"format": "marltrain-agents"}, "does not describe a checkpoint"),
         ({"more": 1}, "keys missing or unknown: more"),
-        ({"files": {"../../config.json": "0"}}, "names the files ../../config.json, not memory"),
+        ({"files": {"../../config.json": "0"}}, r"\"files\" must name memory.* and nothing else"),
         ({"env_steps": 42}, "is of env step 42, in the folder of env step 60"),
         ({"env_steps": "60"}, "'env_steps' must be of type int"),
         ({"seed": -1}, "'seed' must be of type int, and no less than 0, got -1"),
@@ -259,4 +259,4 @@ def test_checkpoint_that_cannot_be_removed_is_named(run, monkeypatch):
         )
     found = find(run)
     assert found is not None
-    assert found.told["env_steps"] == 63
+    assert found.manifest["env_steps"] == 63
