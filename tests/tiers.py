@@ -20,7 +20,7 @@ SHORT = (
     "tests/envs/native/test_vector.py",
     "tests/envs/test_frame_stack.py",
     "tests/envs/workers/test_ray_vector.py",
-    "tests/envs/workers/test_subproc.py",
+    "tests/envs/workers/test_pool.py",
     "tests/policies/agents/test_saving.py",
     "tests/policies/agents/tianshou/test_agents.py",
     "tests/policies/algorithms/test_ppo.py",

@@ -83,11 +83,11 @@ class _Watch:
     def __init__(self) -> None:
         self.steps, self._collect = 0, Run.collect
 
-    def collect(self, run: Run) -> None:
+    def collect(self, run: Run) -> int:
         self.steps += 1
         if self.steps >= LONGEST:
             run.stop("long enough")
-        self._collect(run)
+        return self._collect(run)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.distributions.draws import normal_of
 from tests.policies.algorithms.central import linear_team
 from tests.policies.algorithms.twins import BOX, in_numbers
@@ -41,13 +42,14 @@ def test_gaussian_noise_by_hand():
     normal = np.array([[[0.5, -1.0]] * 2], np.float32) * algorithm.exploration.scale
     noise = {"sample": np.array([[[0.3, 0.2]] * 2], np.float32), "normal": normal}
     nets, obs = {"actor": Fixed([0.5, -1.0], [0.0, 1.0])}, np.zeros((1, 2, 5), np.float32)
-    action, extras = algorithm.act(numpy_ops, nets, obs, None, noise, np.array([[True, False]]), hyper(noise_std=0.4))
+    inputs = ActInputs(obs, None, np.array([[True, False]]), {}, noise, hyper(noise_std=0.4))
+    acted = algorithm.act(numpy_ops, nets, inputs)
     sampled = np.tanh([0.8, -1 + np.e * 0.2])
-    np.testing.assert_allclose(action[0], [sampled + np.array([0.2, -0.2]), np.tanh([0.5, -1.0])], rtol=1e-6)
-    assert extras == {}
+    np.testing.assert_allclose(acted.action[0], [sampled + np.array([0.2, -0.2]), np.tanh([0.5, -1.0])], rtol=1e-6)
+    assert acted.extras == {}
     noise["normal"] = np.array([[[9.0, -9.0]] * 2], np.float32)
-    wide, _ = algorithm.act(numpy_ops, nets, obs, None, noise, np.ones((1, 2), bool), hyper(noise_std=1.0))
-    np.testing.assert_array_equal(wide, [[[1.0, -1.0]] * 2])
+    inputs = ActInputs(obs, None, np.ones((1, 2), bool), {}, noise, hyper(noise_std=1.0))
+    np.testing.assert_array_equal(algorithm.act(numpy_ops, nets, inputs).action, [[[1.0, -1.0]] * 2])
 
 
 @pytest.mark.parametrize("exploration", [None, "gaussian"])

@@ -1,6 +1,7 @@
 """Packages that are missing, old, broken, installed twice; extras and what they bring."""
 
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -8,7 +9,7 @@ from marltrain.core.extras import EXTRAS
 from marltrain.tools.doctor.packages import Packages, core_section, extras_section, read_packages
 from marltrain.tools.doctor.processes import Answer
 from marltrain.tools.doctor.report import CORE, EXTRA
-from marltrain.tools.doctor.requirements import Needed
+from marltrain.tools.doctor.requirements import Needed, normal
 from tests.tools.doctor.fakes import distribution
 
 TORCH = Needed("torch>=2.10", "torch", "torch", "2.13", True)
@@ -147,7 +148,9 @@ def test_requirements_that_cannot_be_read(installed):
 
 def test_the_modules_of_extras_are_those_of_the_metadata():
     """Both name the same packages: `marltrain.core.extras`, and the metadata of this installation."""
-    found = read_packages()
+    found, providers = read_packages(), metadata.packages_distributions()
     for extra, needs in found.extras.items():
         if all(needed.found for needed in needs):
-            assert set(EXTRAS[extra].modules) <= {needed.module for needed in needs}, extra
+            names = {normal(needed.name) for needed in needs}
+            for module in EXTRAS[extra].modules:
+                assert names & set(map(normal, providers[module])), (extra, module)
