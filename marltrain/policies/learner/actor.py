@@ -68,7 +68,7 @@ class Noise:
         return self._drawn, self._given, self._acts - self._given
 
     def skip(self, acts: int) -> None:
-        """Count `acts` acts as used; -1 makes the last act's noise available again."""
+        """Count `acts` acts as used."""
         self._given += acts
 
     def settle(self) -> None:

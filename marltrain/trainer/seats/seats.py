@@ -231,7 +231,7 @@ class Seating:
                 )
             agent.sit(player, child_seed(seed, "agent", i))
         join_devices(self.agents)
-        self.learners = [self._learner_seats(members, stack) for members in self._gathered(stack)]
+        self.learners = [self._learner_seats(members, stack) for members in self._grouped(stack)]
         self.updated: list[Seats] = _with_teams(self.learners) if stack else []
 
     @property
@@ -270,7 +270,7 @@ class Seating:
                 "agents. Give one per player; the same object may occupy several seats"
             )
 
-    def _gathered(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:
+    def _grouped(self, stack: bool) -> list[list[tuple[Agent, list[int]]]]:
         """Return, for each future learner, its agents with their seats."""
         seats: dict[tuple[int, int | None], list[int]] = {}
         for player, agent in enumerate(self.agents):

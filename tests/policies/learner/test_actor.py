@@ -144,19 +144,3 @@ def test_acts_used_several_at_once_are_those_handed_out_one_by_one(monkeypatch):
     assert_equal(ahead.next(mine, 3), draw(theirs, 3))
     ahead.settle()
     assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
-
-
-def test_generators_are_put_back_to_before_an_act_that_was_taken_back():
-    """Also to before the last of those that were drawn at once: the 1st, the 3rd and the 7th, and that after a draw."""
-    draw = drawn_by("epsilon")
-    ahead, mine, theirs = Noise(draw), generators(), generators()
-    for act in range(9):
-        first = ahead.next(mine, 7)
-        ahead.skip(-1)
-        if act in (0, 3, 5):
-            ahead.settle()
-        again, expected = ahead.next(mine, 7), draw(theirs, 7)
-        assert_equal(first, expected)
-        assert_equal(again, expected)
-    ahead.settle()
-    assert [rng.bit_generator.state for rng in mine] == [rng.bit_generator.state for rng in theirs]

@@ -1,6 +1,7 @@
 """Optimizers over weights [K, N]: row k is agent k, with its own learning rate, moments and step count.
 
 Rows that do not learn are skipped; a gradient of zero is not enough, since Adam still changes such a row.
+The names of optimizers and of their moments are in `backends.base.OPTIMIZERS`, for both frameworks.
 """
 
 from __future__ import annotations
