@@ -104,15 +104,15 @@ def bounded(own: int, mask: int, alpha: int, beta: int, keys: Any, values: Any) 
             beta = min(beta, known)
         if alpha >= beta:
             return known - LOWER if known > LOWER // 2 else known
-    squares, made, count = np.empty(COLUMNS, np.int64), np.empty(COLUMNS, np.int64), 0
+    squares, ranks, count = np.empty(COLUMNS, np.int64), np.empty(COLUMNS, np.int64), 0
     for column in ORDER:
         square = moves & (63 << (7 * column))
         if square:
-            number, at = stones(threats(own | square, mask)), count
-            while at > 0 and made[at - 1] < number:
-                squares[at], made[at] = squares[at - 1], made[at - 1]
+            rank, at = stones(threats(own | square, mask)), count
+            while at > 0 and ranks[at - 1] < rank:
+                squares[at], ranks[at] = squares[at - 1], ranks[at - 1]
                 at -= 1
-            squares[at], made[at] = square, number
+            squares[at], ranks[at] = square, rank
             count += 1
     for i in range(count):
         score = -bounded(own ^ mask, mask | squares[i], -beta, -alpha, keys, values)
@@ -177,8 +177,8 @@ def connect_four_scores(boards: Any) -> Array:
     boards: [B, 6, 7] or [6, 7], the rows from the top: 0 for empty, or the owner, 1 (who began) or 2, as in the field
       `board` of marltrain/connect_four_v3. `board_after` makes one from moves.
 
-    A position with 24 stones takes less than a millisecond, one with 16 some tenths of a second, one with 12 seconds;
-    the first moves of a game take much longer. The first call compiles the search.
+    The time grows steeply with the number of empty squares: the first moves of a game are not solved within minutes.
+    The first call compiles the search.
     Raises ConfigError for other shapes and values, and for positions that no game reaches or that are won already.
     """
     given = np.asarray(boards)

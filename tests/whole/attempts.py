@@ -117,13 +117,13 @@ def attempt(configuration: Configuration, tally: Tally) -> None:
         try:
             with open("taken", "w"), warnings.catch_warnings():
                 warnings.simplefilter("error")
-                for data in (
+                for expected in (
                     NOTHING,
                     ".* holds no finished checkpoint",
                     "the metric is 0 what",
                     "max_test_steps=.* cut ",
                 ):
-                    warnings.filterwarnings("ignore", data)
+                    warnings.filterwarnings("ignore", expected)
                 with _limited(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                     configuration.call.made()
             tally.worked += 1

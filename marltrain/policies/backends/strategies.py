@@ -208,14 +208,14 @@ def chosen(given: Any, backend: str) -> Strategy | None:
     """
     if given is None:
         return None
-    result = _known(given)
-    if result.backend != backend:
+    strategy = _known(given)
+    if strategy.backend != backend:
         instead = [name for name, known in STRATEGIES.items() if known.backend == backend]
         raise ConfigError(
-            f"strategy {result} is for backend {result.backend!r}, the agent is made with backend={backend!r}. "
-            f"Use {' or '.join(instead)} here, or backend={result.backend!r}"
+            f"strategy {strategy} is for backend {strategy.backend!r}, the agent is made with backend={backend!r}. "
+            f"Use {' or '.join(instead)} here, or backend={strategy.backend!r}"
         )
-    return result
+    return strategy
 
 
 def _known(given: Any) -> Strategy:

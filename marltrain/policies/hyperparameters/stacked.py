@@ -68,9 +68,9 @@ class StackedHyperparameters:
             self.version += 1
             return
         if (value is None) != (getattr(settings, name) is None):
-            result = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
+            before = "without it (None)" if value is not None else f"with {name}={getattr(settings, name)!r}"
             raise ConfigError(
-                f"{self._who}: {name} cannot become {value!r}: the agent was made {result}. Make a new agent"
+                f"{self._who}: {name} cannot become {value!r}: the agent was made {before}. Make a new agent"
             )
         if isinstance(value, Schedule):
             self.schedules[row][name] = value

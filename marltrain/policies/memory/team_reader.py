@@ -153,15 +153,15 @@ class TeamReader(Reader):
 
     def check(self) -> None:
         """See `Reader`; raises AgentError for rewards of the team's players that differ and must be equal."""
-        _, data = self._unequal()
-        if data:
-            raise _refusal(data)
+        _, difference = self._unequal()
+        if difference:
+            raise _refusal(difference)
 
     def restore(self, state: State) -> None:
         """See `Reader`; raises SaveError for rewards of the team's players that differ and must be equal."""
-        where, data = self._unequal()
-        if data:
-            raise SaveError(f"the memory {where}: the players of a team have one reward, and {data}")
+        where, difference = self._unequal()
+        if difference:
+            raise SaveError(f"the memory {where}: the players of a team have one reward, and {difference}")
 
     def _unequal(self) -> tuple[str, str]:
         """Return where in the memory rewards differ that must be equal, and which, in words; empty without any."""
@@ -172,17 +172,19 @@ class TeamReader(Reader):
             valid = self._drawable(times, env)
             found = [part.found(times, env, valid) for part in self.parts]
             rewards = [part.ring.read(part.ring.reward, own.cells) for part, own in zip(self.parts, found, strict=True)]
-            _, data = self._one_reward(np.concatenate(rewards), np.concatenate([own.in_time for own in found]), env)
-            if data:
-                return f"from batch step {first} to {last}", data
+            _, difference = self._one_reward(
+                np.concatenate(rewards), np.concatenate([own.in_time for own in found]), env
+            )
+            if difference:
+                return f"from batch step {first} to {last}", difference
         return "", ""
 
     def _reward(self, rows: Sequence[TeamRows], in_time: Array, envs: Array) -> Array:
         """Return the reward of the team, [B] float32; raises AgentError if its players' rewards differ."""
         rewards = np.concatenate([part.reward.reshape(-1, len(envs)) for part in rows])
-        high, data = self._one_reward(rewards, in_time, envs)
-        if data:
-            raise _refusal(data)
+        high, difference = self._one_reward(rewards, in_time, envs)
+        if difference:
+            raise _refusal(difference)
         return np.where(in_time.any(0), high, 0.0).astype(np.float32)
 
     def _one_reward(self, rewards: Array, in_time: Array, envs: Array) -> tuple[Array, str]:
@@ -191,13 +193,13 @@ class TeamReader(Reader):
         if b is None:
             return high, ""
         names = [name for part in self.parts for name in part.names]
-        data = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
-        return high, f"theirs differ in environment {envs[b]}: {', '.join(data)}"
+        rewarded = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
+        return high, f"theirs differ in environment {envs[b]}: {', '.join(rewarded)}"
 
 
-def _refusal(told: str) -> AgentError:
-    """Return the error of rewards that differ, as `told`."""
-    return AgentError(f"the players of a team learn from one reward, and {told}. {unequal_rewards()}")
+def _refusal(difference: str) -> AgentError:
+    """Return the error of rewards that differ."""
+    return AgentError(f"the players of a team learn from one reward, and {difference}. {unequal_rewards()}")
 
 
 class Found(NamedTuple):

@@ -129,9 +129,9 @@ def devices(frameworks: Mapping[str, Answer]) -> Section:
 
 
 def _gpu(gpu: Mapping[str, Any]) -> str:
-    data = [gpu["device"]] if gpu["device"] else []
-    data += [in_bytes(gpu["memory"])] if gpu["memory"] else []
-    return f"{gpu['name']} ({', '.join(data)})" if data else str(gpu["name"])
+    details = [gpu["device"]] if gpu["device"] else []
+    details += [in_bytes(gpu["memory"])] if gpu["memory"] else []
+    return f"{gpu['name']} ({', '.join(details)})" if details else str(gpu["name"])
 
 
 def window() -> Section:

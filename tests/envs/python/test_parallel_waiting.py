@@ -102,8 +102,8 @@ def test_pettingzoos_conversion_plays_the_game_that_it_converts(game):
         for field in ("turn", "alive", "reward", "terminated", "truncated", "ended"):
             assert np.array_equal(getattr(one, field), getattr(other, field)), field
         turn = one.turn[0]
-        for data in ("obs/0", "legal/0"):
-            assert (one.arrays()[data][turn] == other.arrays()[data][turn]).all(), data
+        for name in ("obs/0", "legal/0"):
+            assert (one.arrays()[name][turn] == other.arrays()[name][turn]).all(), name
         actions = random_actions(turns.spec, one, rng)
         one, other = turns.step(actions), parallel.step(actions)
 

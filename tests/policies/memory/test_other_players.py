@@ -48,8 +48,8 @@ def test_the_actions_of_a_player_outside_of_the_team():
 def test_what_agents_return_for_players_without_a_turn_does_not_matter(absent):
     """An agent of the user's own may return any number there."""
     usual, other = (
-        at(reader(played(STEPS, absent=data), [[[0], [1]]], NEEDS, one_reward=False), range(8), [0] * 8)
-        for data in (None, absent)
+        at(reader(played(STEPS, absent=returned), [[[0], [1]]], NEEDS, one_reward=False), range(8), [0] * 8)
+        for returned in (None, absent)
     )
     assert (usual.others == other.others).all() and (usual.next_others == other.next_others).all()
 

@@ -46,19 +46,19 @@ class KuhnPoker(Game):
 
     def sound(self, records: Array) -> Array:
         """Check that hands and deck are complete, `opener` bet first, and a decision is still to be made."""
-        result, opener, players = records["made"], records["opener"], len(self.players)
-        bets = (records["moves"] == BET) & (np.arange(records["moves"].shape[1]) < result[:, None])
+        decided, opener, players = records["made"], records["opener"], len(self.players)
+        bets = (records["moves"] == BET) & (np.arange(records["moves"].shape[1]) < decided[:, None])
         first = np.where(bets.any(-1), bets.argmax(-1), NOBODY)
-        going_on = result < players + np.maximum(opener, 0)
+        going_on = decided < players + np.maximum(opener, 0)
         cards = complete(records["deck"], records["card"], 1.0)
-        return cards & (opener == first) & going_on & turn_of(records, result % players)
+        return cards & (opener == first) & going_on & turn_of(records, decided % players)
 
     def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:
         """Return the cards that viewers see, and the decisions in order."""
         names = [player.name for player in self.players]
         moves = state["moves"][: state["made"]].tolist()
-        result = [f"{names[i % len(names)]} {self.actions[move]}" for i, move in enumerate(moves)]
-        return f"cards: {dealt(names, state['card'].tolist(), viewers)}\ndecisions: {', '.join(result) or 'none'}"
+        decisions = [f"{names[i % len(names)]} {self.actions[move]}" for i, move in enumerate(moves)]
+        return f"cards: {dealt(names, state['card'].tolist(), viewers)}\ndecisions: {', '.join(decisions) or 'none'}"
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:

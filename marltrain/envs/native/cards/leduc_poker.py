@@ -74,14 +74,14 @@ class LeducPoker(Game):
         have to.
         """
         rows, second, mover = np.arange(len(records)), records["round"], records["mover"]
-        folded, left, raises, result = (records[name] for name in ("folded", "left", "raises", "made"))
+        folded, left, raises, decided = (records[name] for name in ("folded", "left", "raises", "made"))
         hands = np.column_stack([records["card"], records["open"]])
         cards = complete(records["deck"], hands, 2.0 / self.rules["suits"][0])
         cards &= (records["open"] == NONE) == (second == 0)
         staying = (left == (folded == 0).sum(-1)) & (left > 1) & (folded[rows, mover] == 0)
         due = left - (raises > 0) - records["calls"]
-        most = result[rows, second] + due + (MOST_RAISES - raises) * (left - 1)
-        room = (due > 0) & (most <= records["moves"].shape[2]) & ((second == 1) | (result[:, 1] == 0))
+        most = decided[rows, second] + due + (MOST_RAISES - raises) * (left - 1)
+        room = (due > 0) & (most <= records["moves"].shape[2]) & ((second == 1) | (decided[:, 1] == 0))
         return cards & staying & room & turn_of(records, mover)
 
     def text(self, state: Mapping[str, Any], viewers: Collection[int] | None) -> str:

@@ -28,8 +28,8 @@ REWARDS = ("global", "individual", "two_stage")
 GLOBAL, INDIVIDUAL, TWO_STAGE = range(3)
 HALF = 0.5
 """Each of the two rewards with two stages."""
-NOBODY = -1
-"""A robot's number outside of the places."""
+OUTSIDE = -1
+"""Row and column of a robot that has no place yet."""
 
 
 class Warehouse(Game):
@@ -128,7 +128,7 @@ class Warehouse(Game):
         for row in range(s.shelf.shape[0]):
             for column in range(s.shelf.shape[1]):
                 s.shelf[row, column] = rules.homes[row, column]
-        s.place[:, :] = NOBODY
+        s.place[:, :] = OUTSIDE
         s.idle = 0
         for p in range(len(s.place)):
             row, column = integer(s, s.shelf.shape[0]), integer(s, s.shelf.shape[1])
