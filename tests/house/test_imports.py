@@ -29,7 +29,7 @@ FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
 ORDER = {
     "policies": [
         "ops", "batches", "networks", "distributions", "backends", "hyperparameters", "memory", "exploration",
-        "interface", "compiled", "learner", "agents", "demonstrations", "algorithms",
+        "interface", "compiled", "tape", "learner", "agents", "demonstrations", "algorithms",
     ],
     "trainer": [
         "settings", "seats", "updating", "collecting", "evaluating", "events", "reporting", "saving", "adapting",

@@ -1,0 +1,1 @@
+"""Losses as lists of operations: recorded once, derived, and executed without a framework."""
