@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -28,7 +29,7 @@ class Node:
 
     op: a name of `operations.OPERATIONS`.  args: its arguments.  attrs: hashable constants.
     shape, dtype: those of the result.  index: place in the list of the tape.
-    depends: whether the result depends on weights, other than through detached arguments.
+    depends: whether a gradient may flow through the result to weights.
     """
 
     __slots__ = ("args", "attrs", "depends", "dtype", "index", "op", "shape", "tape")
@@ -40,7 +41,7 @@ class Node:
         """Store the parts; `Tape.node` makes nodes."""
         self.tape, self.op, self.args, self.attrs = tape, op, args, attrs
         self.shape, self.dtype, self.index = shape, dtype, index
-        self.depends = op == "weights" or any(arg.depends for arg in args)
+        self.depends = dtype == "float" and (op == "weights" or any(arg.depends for arg in args))
 
     @property
     def size(self) -> int:
@@ -54,11 +55,15 @@ class Node:
 
 
 class Tape:
-    """A list of operations, each after its arguments; equal operations are recorded once."""
+    """A list of operations, each after its arguments; equal operations are recorded once.
+
+    frozen: whether new results are constants of the loss, see `no_gradient`.
+    """
 
     def __init__(self) -> None:
         """Start an empty list."""
         self.nodes: list[Node] = []
+        self.frozen = False
         self._known: dict[Any, Node] = {}
 
     def node(
@@ -66,18 +71,28 @@ class Tape:
     ) -> Symbol:
         """Return the result of an operation, recorded unless an equal one has been.
 
-        If no argument has a gradient, the operation is that of the arguments as they were before `stop_gradient`.
+        Without an argument that has a gradient, it is the operation of the arguments as they were before
+        `stop_gradient`, and the result has no gradient.  Raises ValueError for an unknown operation.
         """
         if op not in OPERATIONS:
             raise ValueError(f"operation {op!r} is unknown: enter it in tape/operations.py")
-        if not any(arg.depends for arg in args):
-            args = [arg.attached() for arg in args]
-        key = op, tuple(arg.key for arg in args), attrs, tuple(shape), dtype
+        constant = dtype != "float" or (bool(args) and not any(arg.depends for arg in args))
+        given = tuple(arg.attached() for arg in args) if constant else tuple(args)
+        key = op, tuple(arg.key for arg in given), attrs, tuple(shape), dtype
         if (known := self._known.get(key)) is None:
-            known = Node(self, op, tuple(args), attrs, tuple(shape), dtype, len(self.nodes))
+            known = Node(self, op, given, attrs, tuple(shape), dtype, len(self.nodes))
             self.nodes.append(known)
             self._known[key] = known
-        return Symbol(known, whole(known.shape), known.dtype)
+        return Symbol(known, whole(known.shape), known.dtype, known.depends and (constant or self.frozen))
+
+    @contextmanager
+    def no_gradient(self) -> Iterator[None]:
+        """Record results without gradients within, as `torch.no_grad` does."""
+        before, self.frozen = self.frozen, True
+        try:
+            yield
+        finally:
+            self.frozen = before
 
     def input(self, name: str, shape: Sequence[int], dtype: DType = "float") -> Symbol:
         """Return a tensor that is given; the boolean one of given bytes."""

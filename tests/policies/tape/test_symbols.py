@@ -95,9 +95,11 @@ def test_detached_symbols_share_what_does_not_depend_on_weights(tape):
     y = w * 2.0
     cut = y.detach()
     assert cut.detached and cut.node is y.node and not cut.depends
-    assert (cut + 1.0).node is (y.detach() + 1.0).node
-    assert (cut * x).node.args[0].detached is False  # no argument has a gradient: the same as before
-    assert (cut * y).node.args[0].detached is True
+    moved = cut + 1.0
+    assert moved.node is (y + 1.0).node and moved.detached and not (y + 1.0).detached  # computed once
+    assert (moved * y).node.args[0].detached is True
+    assert (cut > 0.0).node is (y > 0.0).node
+    assert not (y > 0.0).as_float().depends
     assert cut[0].detached and cut.reshape(1, 3).detached
 
 

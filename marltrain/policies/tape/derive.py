@@ -1,0 +1,127 @@
+"""Reverse mode: the gradient of a recorded loss, as further operations of the same tape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from marltrain.policies.tape import ops
+from marltrain.policies.tape.recording import AddedGradient, Contribution, LayerGradient
+from marltrain.policies.tape.rules import argument_gradient, inputs_gradient
+from marltrain.policies.tape.symbols import Node, RecordError, Symbol, Tape
+from marltrain.policies.tape.views import View, whole
+
+
+def derive(loss: Symbol, leaves: Mapping[str, Symbol]) -> tuple[Contribution, ...]:
+    """Record the gradient of the sum of a loss [...] with respect to the weights of networks.
+
+    leaves: name of a trained network -> its weights, see `RecordedNetwork.leaf`.
+    Returns the contributions, whose sum it is. Raises RecordError for an operation without a rule.
+    """
+    return _Reverse(loss.tape, leaves).from_loss(loss)
+
+
+class _Reverse:
+    """The gradients of the nodes of a tape while it is read backwards.
+
+    reached: numbers of the nodes through which gradients flow to the weights.
+    parts: number of a node -> the gradients of views of its result, so far.
+    """
+
+    def __init__(self, tape: Tape, leaves: Mapping[str, Symbol]) -> None:
+        self.tape, self.forward = tape, list(tape.nodes)
+        self.leaves = {leaf.node.index: name for name, leaf in leaves.items()}
+        self.reached = set(self.leaves)
+        for node in self.forward:
+            if node.depends and any(self.needs(arg) for arg in node.args):
+                self.reached.add(node.index)
+        self.parts: dict[int, list[tuple[View, Symbol]]] = {}
+        self.found: list[Contribution] = []
+
+    def needs(self, symbol: Symbol) -> bool:
+        """Return whether the gradient of a symbol is needed."""
+        return symbol.depends and symbol.node.index in self.reached
+
+    def from_loss(self, loss: Symbol) -> tuple[Contribution, ...]:
+        self.add(loss, self.tape.constant(1.0).broadcast(loss.shape))
+        for node in reversed(self.forward):
+            if node.index not in self.parts:
+                continue
+            gradient = summed(node, self.parts.pop(node.index))
+            if node.op == "linear":
+                self.through_layer(node, gradient)
+                continue
+            for number, arg in enumerate(node.args):
+                if self.needs(arg):
+                    self.add(arg, argument_gradient(node, number, gradient))
+        return tuple(self.found)
+
+    def add(self, symbol: Symbol, gradient: Symbol) -> None:
+        """Add to the gradient of a symbol; that of repeated entries is the sum over the repetitions."""
+        if not self.needs(symbol) or gradient.number == 0:
+            return
+        for axis in symbol.view.repeated:
+            gradient = ops.sum(gradient, axis).expanded(axis)
+        once = symbol.view.once()
+        if (name := self.leaves.get(symbol.node.index)) is not None:
+            self.found.append(AddedGradient(name, symbol.viewed(once), gradient))
+        else:
+            self.parts.setdefault(symbol.node.index, []).append((once, gradient))
+
+    def through_layer(self, node: Node, gradient: Symbol) -> None:
+        """Add the gradients of the weights and of the inputs of a layer; of joined inputs, of those that need one."""
+        x, weight, bias = node.args
+        if self.needs(weight):
+            self.found.append(self.of_weights(x, weight, bias, gradient))
+        elif self.needs(bias):
+            self.add(bias, ops.sum(gradient, 1))
+        if x.node.op != "concat" or x.node.attrs != (2,) or x.view != whole(x.node.shape):
+            if self.needs(x):
+                self.add(x, inputs_gradient(weight, gradient))
+            return
+        start = 0
+        for part in x.node.args:
+            stop = start + part.shape[2]
+            if self.needs(part) and self.needs(x):
+                self.add(part, inputs_gradient(weight[:, start:stop], gradient))
+            start = stop
+
+    def of_weights(self, x: Symbol, weight: Symbol, bias: Symbol, gradient: Symbol) -> LayerGradient:
+        name = self.leaves.get(weight.node.index)
+        if name is None or weight.view.repeated or bias.node is not weight.node or bias.detached:
+            raise RecordError(
+                f"linear: the gradient of a weight of shape {weight.shape} cannot be recorded: expected a weight and a "
+                "bias that are parameters of one network"
+            )
+        return LayerGradient(name, weight, bias, x, gradient)
+
+
+def summed(node: Node, parts: Sequence[tuple[View, Symbol]]) -> Symbol:
+    """Return the gradient of a node, [its shape], from those of views of its result."""
+    full: Symbol | None = None
+    others: dict[View, Symbol] = {}
+    for view, gradient in parts:
+        if view.size == node.size and view == whole(view.shape):
+            gradient = gradient.reshape(node.shape)
+            full = gradient if full is None else full + gradient
+        else:
+            others[view] = others[view] + gradient if view in others else gradient
+    if others:
+        attrs = _cover(node, others), tuple(others)
+        scattered = node.tape.node("scatter", tuple(others.values()), node.shape, "float", attrs)
+        full = scattered if full is None else full + scattered
+    if full is None:
+        raise ValueError(f"{node!r} has no gradient")
+    return full
+
+
+def _cover(node: Node, views: Iterable[View]) -> str:
+    """Return how many of the views each number of a node is in; see `scatter`."""
+    counts = np.zeros(node.size, np.int32)
+    for view in views:
+        strides = [counts.itemsize * stride for stride in view.strides]
+        np.lib.stride_tricks.as_strided(counts[view.offset :], view.shape, strides)[...] += 1
+    if counts.max() > 1:
+        return "several"
+    return "one" if counts.min() == 1 else "at most one"

@@ -1,0 +1,129 @@
+"""Losses of real learners with the columns and numbers of an update, and their gradients by torch."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.joint_learner import JointLearner
+from marltrain.policies.tape import ops
+from marltrain.policies.tape.derive import derive
+from marltrain.policies.tape.network import RecordedNetwork
+from marltrain.policies.tape.operations import DType
+from marltrain.policies.tape.recording import Recording
+from marltrain.policies.tape.symbols import Tape
+from tests.policies.some_batches import (
+    some_rollout,
+    some_team,
+    some_transitions,
+    some_triplets,
+    with_carries,
+    with_states,
+)
+
+DTYPES: dict[torch.dtype, DType] = {torch.float32: "float", torch.int64: "integer", torch.bool: "bytes"}
+
+
+@dataclass
+class Loss:
+    """A loss at the place where a step asks for its gradients: what it was given, and what torch computed.
+
+    losses: (nets, columns, hyper) -> (loss, outputs), a method of a step.
+    plans: network -> (plan, agents).  weights: network -> [K, N].  measured, gradients: of torch.
+    """
+
+    losses: Any
+    plans: dict[str, tuple[Any, int]]
+    trains: list[str]
+    columns: Mapping[str, Any]
+    hyper: Mapping[str, Any]
+    weights: dict[str, np.ndarray]
+    measured: dict[str, np.ndarray]
+    gradients: dict[str, np.ndarray]
+
+
+class RecordingBackend:
+    """What losses use of a backend."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.ops, self.no_gradient = ops, tape.no_gradient
+
+
+def recorded(loss: Loss) -> Recording:
+    """Return the recording of a loss: the only function that knows where a step keeps its backend."""
+    tape = Tape()
+    step = copy.copy(loss.losses.__self__)
+    step.backend = RecordingBackend(tape)
+    nets = {name: RecordedNetwork(tape, name, plan, agents) for name, (plan, agents) in loss.plans.items()}
+    columns, hyper = inputs_of(tape, loss.columns, "columns"), inputs_of(tape, loss.hyper, "hyper")
+    total, outputs = type(step)._losses(step, nets, columns, hyper)
+    return Recording(tape, outputs, derive(total, {name: nets[name].leaf for name in loss.trains}))
+
+
+def inputs_of(tape: Tape, tree: Any, path: str) -> Any:
+    """Return a tree of symbols like a tree of tensors."""
+    if isinstance(tree, dict):
+        return {name: inputs_of(tape, part, f"{path}/{name}") for name, part in tree.items()}
+    return None if tree is None else tape.input(path, tuple(tree.shape), DTYPES[tree.dtype])
+
+
+def arrays_of(tree: Any, path: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a tree of tensors by the names of `inputs_of`."""
+    if isinstance(tree, dict):
+        return {key: a for name, part in tree.items() for key, a in arrays_of(part, f"{path}/{name}").items()}
+    return {} if tree is None else {path: tree.detach().numpy()}
+
+
+def losses_of(learner: Any, batch: Any, rows: int) -> list[Loss]:
+    """Return the first loss of each step of a learner's update."""
+    backend, found = copy.copy(learner.backend), dict[int, Loss]()
+    plain = backend.gradients
+
+    def gradients(losses: Any, nets: Any, trains: Any, columns: Any, hyper: Any) -> Any:
+        weights = {name: net.flat.detach().numpy().copy() for name, net in nets.items()}
+        columns = {name: copy.copy(column) for name, column in columns.items()}
+        measured, grads = plain(losses, nets, trains, dict(columns), hyper)
+        found.setdefault(id(losses.__self__), Loss(
+            losses, {name: (net.plan, net.num_agents) for name, net in nets.items()}, list(trains), columns, hyper,
+            weights, {name: value.detach().numpy().copy() for name, value in measured.items()},
+            {name: grad.numpy().copy() for name, grad in zip(trains, grads, strict=True)},
+        ))  # fmt: skip
+        return measured, grads
+
+    backend.gradients = gradients
+    for step in learner.steps.steps:
+        step.backend = backend
+    learner.update(batch, learn=np.ones(learner.num_agents, bool), batch_size=rows)
+    return list(found.values())
+
+
+def learner_of(kind: Any, space: Any, actions: Any, agents: int, settings: Mapping[str, Any]) -> Any:
+    """Return a learner of K agents, or of a team of them."""
+    first = kind(space, actions, seed=0, device="cpu", backend="torch", jit_compile=False, **settings)
+    part = AlgorithmLearner(first.algorithm, first.backend, list(range(agents)), draw=True)
+    return JointLearner([part], [1], list(range(agents))) if hasattr(first.algorithm, "team_networks") else part
+
+
+def batch_of(learner: Any, space: Any, actions: Any, rows: int, masked: bool) -> Any:
+    """Return random rows as the memory of a learner would give them."""
+    rng = np.random.default_rng(1)
+    batch: Any
+    if isinstance(learner, JointLearner):
+        batch = some_team(rng, learner.parts, [1], rows, masked=masked)
+        if learner.parts[0].needs.block:
+            for part in batch.parts:
+                part.extras = {name: 0.3 * rng.standard_normal((*part.weight.shape, *column.shape), np.float32)
+                               for name, column in learner.parts[0].needs.columns.items()}  # fmt: skip
+                part.begins = rng.random(part.weight.shape) < 0.25
+        return batch
+    agents = learner.num_agents
+    if learner.algorithm.on_policy:
+        batch = some_rollout(rng, learner.algorithm.layout, actions, [rows - k for k in range(agents)], masked=masked)
+    else:
+        make = some_triplets if learner.algorithm.reads_triplets else some_transitions
+        batch = make(rng, learner.algorithm.layout, actions, agents, rows, masked=masked)
+    return with_states(rng, with_carries(rng, batch, learner), learner)
