@@ -10,16 +10,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from marltrain.policies.tape import symbols
 from marltrain.policies.tape.operations import DType
-from marltrain.policies.tape.symbols import RecordError, Symbol, recorded
+from marltrain.policies.tape.symbols import RecordError, Symbol
 
 
 def _one(op: str) -> Callable[[Symbol], Symbol]:
-    return lambda x: recorded(op, x)
+    return lambda x: symbols.recorded(op, x)
 
 
 def _two(op: str) -> Callable[[Symbol, Any], Symbol]:
-    return lambda x, y: recorded(op, x, y)
+    return lambda x, y: symbols.recorded(op, x, y)
 
 
 exp, log, sqrt, square, absolute = _one("exp"), _one("log"), _one("sqrt"), _one("square"), _one("absolute")
@@ -40,12 +41,12 @@ def gelu(x: Symbol) -> Symbol:
 
 def clip(x: Symbol, low: Any, high: Any) -> Symbol:
     """Return x limited to [low, high]."""
-    return recorded("clip", x, low, high)
+    return symbols.recorded("clip", x, low, high)
 
 
 def where(condition: Symbol, x: Any, y: Any) -> Symbol:
     """Return x where the condition is True, y elsewhere."""
-    return recorded("where", condition, x, y)
+    return symbols.recorded("where", condition, x, y)
 
 
 def only(x: Symbol, chosen: Symbol) -> Symbol:
@@ -281,12 +282,20 @@ def players_last(x: Symbol) -> Symbol:
 # images
 
 
-def _unrecorded(op: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any) -> NoReturn:
-        raise RecordError(f"{op} cannot be recorded: images are computed by the framework")
-
-    return refuse
+def scaled_image(x: Symbol, low: Any, span: Any) -> NoReturn:
+    """Raise RecordError: the framework computes networks over images."""
+    raise _of_images("scaled_image")
 
 
-scaled_image, channels_first = _unrecorded("scaled_image"), _unrecorded("channels_first")
-convolve = _unrecorded("convolve")
+def channels_first(x: Symbol, order: str) -> NoReturn:
+    """Raise RecordError: the framework computes networks over images."""
+    raise _of_images("channels_first")
+
+
+def convolve(x: Symbol, weight: Symbol, bias: Symbol, stride: int) -> NoReturn:
+    """Raise RecordError: the framework computes networks over images."""
+    raise _of_images("convolve")
+
+
+def _of_images(op: str) -> RecordError:
+    return RecordError(f"{op} cannot be recorded: the framework computes networks over images")

@@ -13,6 +13,7 @@ from scipy import special
 
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.ops import FrameworkOps, Ops
+from marltrain.policies.tape import ops as tape_ops
 from tests.policies.backends.both import BOTH, on_both, slopes, value_and_gradients
 
 RNG = np.random.default_rng(0)
@@ -82,7 +83,7 @@ def differences(module, protocol):
 
 
 def test_each_implementation_has_the_operations_of_the_protocol():
-    for module in (backend.ops for backend in BOTH.values()):
+    for module in (*(backend.ops for backend in BOTH.values()), tape_ops):
         assert differences(module, FrameworkOps) == (set(), set(), set())
     assert differences(numpy_ops, Ops) == (set(), set(), set())
 
