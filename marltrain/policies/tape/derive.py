@@ -8,7 +8,7 @@ import numpy as np
 
 from marltrain.policies.tape import ops
 from marltrain.policies.tape.recording import AddedGradient, Contribution, LayerGradient
-from marltrain.policies.tape.rules import argument_gradient, inputs_gradient
+from marltrain.policies.tape.rules import argument_gradient
 from marltrain.policies.tape.symbols import Node, RecordError, Symbol, Tape
 from marltrain.policies.tape.views import View, whole
 
@@ -78,13 +78,13 @@ class _Reverse:
             self.add(bias, ops.sum(gradient, 1))
         if x.node.op != "concat" or x.node.attrs != (2,) or x.view != whole(x.node.shape):
             if self.needs(x):
-                self.add(x, inputs_gradient(weight, gradient))
+                self.add(x, _inputs_gradient(weight, gradient))
             return
         start = 0
         for part in x.node.args:
             stop = start + part.shape[2]
             if self.needs(part) and self.needs(x):
-                self.add(part, inputs_gradient(weight[:, start:stop], gradient))
+                self.add(part, _inputs_gradient(weight[:, start:stop], gradient))
             start = stop
 
     def of_weights(self, x: Symbol, weight: Symbol, bias: Symbol, gradient: Symbol) -> LayerGradient:
@@ -125,3 +125,9 @@ def _cover(node: Node, views: Iterable[View]) -> str:
     if counts.max() > 1:
         return "several"
     return "one" if counts.min() == 1 else "at most one"
+
+
+def _inputs_gradient(weight: Symbol, gradient: Symbol) -> Symbol:
+    """Return the gradient of the inputs of a layer: [K, N, M], [K, B, M] -> [K, B, N]."""
+    agents, rows, _ = gradient.shape
+    return weight.tape.node("linear_inputs", (gradient, weight), (agents, rows, weight.shape[1]))

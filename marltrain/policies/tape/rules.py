@@ -90,12 +90,5 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "logsumexp": (lambda x, y, g: _along(y, g) * ops.exp(x[0] - _along(y, y)),),
     "log_softmax": (lambda x, y, g: g - ops.exp(y) * ops.sum(g, -1)[..., None],),
     "take": (lambda x, y, g: y.tape.node("put", (g, x[1]), x[0].shape, "float", (x[0].shape[-1],)),),
-    "linear": (lambda x, y, g: inputs_gradient(x[1], g),),  # those of weight and bias are contributions
 }
-"""Operation -> the rules of its arguments."""
-
-
-def inputs_gradient(weight: Symbol, gradient: Symbol) -> Symbol:
-    """Return the gradient of the inputs of a layer: [K, N, M], [K, B, M] -> [K, B, N]."""
-    agents, rows, _ = gradient.shape
-    return weight.tape.node("linear_inputs", (gradient, weight), (agents, rows, weight.shape[1]))
+"""Operation -> the rules of its arguments; those of a linear layer are in `derive`, since weights are summed apart."""
