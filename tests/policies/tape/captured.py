@@ -103,23 +103,22 @@ def losses_of(learner: Any, batch: Any, rows: int) -> list[Loss]:
 
 def learner_of(kind: Any, space: Any, actions: Any, agents: int, settings: Mapping[str, Any]) -> Any:
     """Return a learner of K agents, or of a team of them."""
+    part = stacked(kind, space, actions, agents, settings)
+    return JointLearner([part], [1], list(range(agents))) if hasattr(part.algorithm, "team_networks") else part
+
+
+def stacked(kind: Any, space: Any, actions: Any, agents: int, settings: Mapping[str, Any]) -> AlgorithmLearner:
+    """Return a learner of K agents with weights of their own."""
     first = kind(space, actions, seed=0, device="cpu", backend="torch", jit_compile=False, **settings)
-    part = AlgorithmLearner(first.algorithm, first.backend, list(range(agents)), draw=True)
-    return JointLearner([part], [1], list(range(agents))) if hasattr(first.algorithm, "team_networks") else part
+    return AlgorithmLearner(first.algorithm, first.backend, list(range(agents)), draw=True)
 
 
-def batch_of(learner: Any, space: Any, actions: Any, rows: int, masked: bool) -> Any:
+def batch_of(learner: Any, actions: Any, rows: int, masked: bool) -> Any:
     """Return random rows as the memory of a learner would give them."""
     rng = np.random.default_rng(1)
     batch: Any
     if isinstance(learner, JointLearner):
-        batch = some_team(rng, learner.parts, [1], rows, masked=masked)
-        if learner.parts[0].needs.block:
-            for part in batch.parts:
-                part.extras = {name: 0.3 * rng.standard_normal((*part.weight.shape, *column.shape), np.float32)
-                               for name, column in learner.parts[0].needs.columns.items()}  # fmt: skip
-                part.begins = rng.random(part.weight.shape) < 0.25
-        return batch
+        return with_team_carries(rng, some_team(rng, learner.parts, [1], rows, masked=masked), learner.parts)
     agents = learner.num_agents
     if learner.algorithm.on_policy:
         batch = some_rollout(rng, learner.algorithm.layout, actions, [rows - k for k in range(agents)], masked=masked)
@@ -127,3 +126,14 @@ def batch_of(learner: Any, space: Any, actions: Any, rows: int, masked: bool) ->
         make = some_triplets if learner.algorithm.reads_triplets else some_transitions
         batch = make(rng, learner.algorithm.layout, actions, agents, rows, masked=masked)
     return with_states(rng, with_carries(rng, batch, learner), learner)
+
+
+def with_team_carries(rng: np.random.Generator, batch: Any, parts: Any) -> Any:
+    """Return the batch of a team with the carries of recurrent networks; others unchanged."""
+    for part, rows in zip(parts, batch.parts, strict=True):
+        if part.needs.block:
+            columns = part.needs.columns.items()
+            rows.extras = {name: 0.3 * rng.standard_normal((*rows.weight.shape, *column.shape), np.float32)
+                           for name, column in columns}  # fmt: skip
+            rows.begins = rng.random(rows.weight.shape) < 0.25
+    return batch

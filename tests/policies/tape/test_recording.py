@@ -4,13 +4,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.agents.registry import ALGORITHMS
+from marltrain.policies.backends.torch import ops as torch_ops
+from marltrain.policies.batches.tensor_batch import TensorBatch
+from marltrain.policies.learner.joint_learner import JointLearner
+from marltrain.policies.tape import ops
+from marltrain.policies.tape.recording import Recording
+from marltrain.policies.tape.symbols import Tape
 from tests.policies.algorithms.demonstrated import ACTIONS, demonstrated
-from tests.policies.some_batches import GOALS, VECTOR
-from tests.policies.tape.captured import arrays_of, batch_of, learner_of, losses_of, recorded
+from tests.policies.some_batches import GOALS, VECTOR, some_team
+from tests.policies.tape.captured import (
+    Loss,
+    arrays_of,
+    batch_of,
+    learner_of,
+    losses_of,
+    recorded,
+    stacked,
+    with_team_carries,
+)
 from tests.policies.tape.evaluate import evaluate
 
 FIVE, BOX = spaces.Discrete(5), spaces.Box(-2, 2, (2,), np.float32)
@@ -93,23 +109,65 @@ def losses(name: str) -> Any:
         settings["demonstrations"], actions = demonstrated(kind), ACTIONS[kind]
     agent_class = getattr(mt, {name.lower(): name for name in dir(mt)}[name.partition(" ")[0]])
     learner = learner_of(agent_class, space, actions, AGENTS, settings)
-    batch = batch_of(learner, space, actions, ROWS, masked)
+    batch = batch_of(learner, actions, ROWS, masked)
     if settings.get("policy") == "beta":
         batch.extras["raw"] = np.random.default_rng(3).uniform(0.1, 0.9, batch.extras["raw"].shape).astype(np.float32)
     return losses_of(learner, batch, ROWS)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_gradient_of_a_recorded_loss_is_that_of_torch(name):
-    found = losses(name)
+def assert_as_in_torch(found: list[Loss]) -> None:
+    """Compare the outputs and the gradients of recorded losses with those of torch."""
     assert found
     for loss in found:
-        recording = recorded(loss)
         inputs = arrays_of(loss.columns, "columns") | arrays_of(loss.hyper, "hyper")
-        outputs, gradients = evaluate(recording, inputs, loss.weights)
+        outputs, gradients = evaluate(recorded(loss), inputs, loss.weights)
         sizes = {network: np.abs(loss.gradients[network]).max() for network in loss.trains}
         assert max(sizes.values()) > 1e-4
         for network, size in sizes.items():
             np.testing.assert_allclose(gradients[network], loss.gradients[network], atol=1e-5 * size, err_msg=network)
         for metric, value in loss.measured.items():
             np.testing.assert_allclose(outputs[metric].reshape(value.shape), value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gradient_of_a_recorded_loss_is_that_of_torch(name):
+    assert_as_in_torch(losses(name))
+
+
+@pytest.mark.parametrize("name", ["vdn", "vdn gru", "qmix", "wqmix", "vdac", "maddpg", "masac"])
+def test_teams_of_two_kinds_of_agents_and_of_several_seats(name):
+    """Two agents with five actions, and one with three actions in two seats; the kinds alternate in the environment."""
+    settings = {"network": mt.MLP((6, 5)), **CASES[name], "team_size": 4}
+    settings |= {"joint_action_size": 16} if "joint_action_size" in settings else {}
+    kind = getattr(mt, name.partition(" ")[0].upper())
+    parts = [stacked(kind, VECTOR, spaces.Discrete(n), agents, settings) for n, agents in ((5, 2), (3, 1))]
+    learner = JointLearner(parts, [1, 2], [0, 2, 1, 3])
+    rng = np.random.default_rng(1)
+    batch = some_team(rng, parts, [1, 2], ROWS)
+    assert_as_in_torch(losses_of(learner, with_team_carries(rng, batch, parts), ROWS))
+
+
+@pytest.mark.parametrize("columns", [("advantage", "weight"), ("advantage", "weight", "trace")])
+def test_what_is_computed_over_all_rows(columns):
+    """Normalized advantages, and the end of an update."""
+    rng = np.random.default_rng(0)
+    algorithm = mt.PPO(VECTOR, FIVE, target_kl=0.1).algorithm
+    ends_update = algorithm.ends_update
+    assert ends_update is not None
+    arrays = {name: rng.random((AGENTS, ROWS)).astype(np.float32) for name in columns}
+    arrays["weight"] /= arrays["weight"].sum(1, keepdims=True)
+    kl, limit = np.array([0.1, 0.16, 0.3], np.float32), np.full((3, 1), 0.1, np.float32)
+
+    def results(ops: Any, given: Any) -> Any:
+        batch = TensorBatch(**{name: given(name, array) for name, array in arrays.items()})
+        algorithm.over_rows(ops, batch)
+        measured, hyper = {"approx_kl": given("kl", kl)}, {"target_kl": given("limit", limit)[:, 0]}
+        return batch.advantage, ends_update(measured, hyper)
+
+    expected, ended = results(torch_ops, lambda name, array: torch.from_numpy(array))
+    tape = Tape()
+    made, ends = results(ops, lambda name, array: tape.input(name, array.shape))
+    outputs, _ = evaluate(Recording(tape, {"made": made, "ends": ends}, ()), {**arrays, "kl": kl, "limit": limit}, {})
+    np.testing.assert_allclose(outputs["made"], expected.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(outputs["ends"], ended.numpy())
+    assert 0 < outputs["ends"].sum() < 3
