@@ -43,7 +43,10 @@ from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.batches.batch import ActInputs, Rollout
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.q_update import QStep
-from marltrain.policies.learner.gradient_step import GradientStep, GradientSteps
+from marltrain.policies.learner.gradient_step import GradientStep
+from marltrain.policies.learner.gradient_steps import GradientSteps
+from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 
 CALLS = 200
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
@@ -108,8 +111,8 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     nets: dict[str, Any] = dict(learner.weights.nets)
-    parts = agent.algorithm.phases[0], agent.algorithm, agent.backend, nets, learner.weights.optimizers
-    one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(*parts)
+    parts = agent.algorithm, agent.backend, nets, learner.weights.optimizers
+    one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(0, TrainedTeam([learner]))
     if way == "checked":
         one._function = torch.compile(one.compute, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
     columns: dict[str, Any] = {
@@ -118,7 +121,7 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
         "weight": torch.full((3, 64), 1 / 64),
     }  # fmt: skip
     numbers, everyone = learner.hyper.stacked(), np.ones(3, bool)
-    return lambda: one(columns, numbers, everyone)
+    return lambda: one({ALONE: columns}, {ALONE: numbers}, everyone)
 
 
 def ppo_update(way: str, width: int) -> Callable[[], object]:
@@ -130,14 +133,9 @@ def ppo_update(way: str, width: int) -> Callable[[], object]:
     agent = mt.PPO(*SPACES, seed=0, jit_compile=True, device="cpu", network=network, epochs=4, minibatches=4)
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
     if way == "graph":
-        parts = (
-            agent.algorithm.phases[0],
-            agent.algorithm,
-            agent.backend,
-            learner.weights.nets,
-            learner.weights.optimizers,
-        )
-        learner.steps = GradientSteps([GradientStep(*parts)])
+        team = TrainedTeam([learner])
+        learner.steps = GradientSteps(team, [GradientStep(0, team)])
+        learner.passes = Passes([learner], learner.steps)
     rng, cut = np.random.default_rng(0), np.arange(2048) % 128 == 127
     rows = {name: rng.normal(size=(3, 2048)).astype(np.float32) for name in ("reward", "log_prob")}
     batch = Rollout(

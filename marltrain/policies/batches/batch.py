@@ -226,7 +226,7 @@ class TeamRows(Transitions):
 class TeamBatch:
     """Batch steps at which a team acted, B of them, drawn from the memory.
 
-    parts: the rows of the agents; agents with equal spaces are one part.
+    members: the rows of the agents; agents with equal spaces are one member of the team.
     reward: [1, B] float32, the reward of the team; 0 where its players have rewards of their own.
     discount: [1, B] float32, factor of the team's next value: 0 if no player has a value after the batch step.
     weight: [1, B] float32.
@@ -235,7 +235,7 @@ class TeamBatch:
         next one; None if there are no other players, or unless `Needs.joint_actions` asks for them.
     """
 
-    parts: list[TeamRows]
+    members: list[TeamRows]
     reward: Array
     discount: Array
     weight: Array

@@ -25,6 +25,7 @@ from marltrain.policies.batches.batch import (
 )
 from marltrain.policies.batches.normalization import NORMALIZED, normalized_batch, observe
 from marltrain.policies.batches.player_one_hot import players_of
+from marltrain.policies.batches.row_draws import Draw, drawn_rows
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.algorithm import Algorithm, Networks
@@ -32,13 +33,15 @@ from marltrain.policies.interface.joint import JointAlgorithm, TeamNetworks
 from marltrain.policies.interface.recurrence import check_draws, check_recurrent, sequence_columns
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
-from marltrain.policies.learner.gradient_step import MeanMetrics
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.learner import PURPOSES, Learner, UpdateSchedule
 from marltrain.policies.learner.make_steps import make_gradient_steps
+from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors
+from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.goals import goal_parts
@@ -100,10 +103,9 @@ class AlgorithmLearner(Learner):
         check_initial_errors(algorithm, custom=self.weights.custom)
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
-        self.steps = make_gradient_steps(algorithm, backend, self.weights, self.num_agents)
-        self.passes = Passes(
-            algorithm, backend, self.steps, self.hyper, self._streams["update"], self.gradient_steps
-        )  # fmt: skip
+        alone = TrainedTeam([self])
+        self.steps = GradientSteps(alone, []) if self.team is not None else make_gradient_steps(alone)
+        self.passes = Passes([self], self.steps)
         self._prepares = type(algorithm).prepare is not Algorithm.prepare
         self._adapts = type(algorithm).adapted is not Algorithm.adapted
         self.measured = Measurements(self.steps, backend, algorithm, self.memory, custom=self.weights.custom)
@@ -193,17 +195,16 @@ class AlgorithmLearner(Learner):
             share = np.zeros(len(learn))
             if self.weights.target:
                 share = learn * self.algorithm.target_share(self.updates + learn, self.hyper.values)
-            self.steps.begin(self.weights)
-            columns = tensors.for_losses()
-            weighted = {**columns, **self._weighted(batch.weight)}
-            self.passes.solve(weighted, learn, self.updates, metrics)
-            if isinstance(batch, Rollout):
-                self.passes.over_rollout(batch, columns, learn, self.update_schedule, batch_size, metrics)
+            self.steps.begin()
+            columns = {ALONE: {**tensors.for_losses(), **self._weighted(batch.weight)}}
+            self.passes.solve(columns, learn, self.updates, metrics)
+            if self.steps.whole is None:
+                self.passes.run(batch, columns, learn, self.update_schedule, batch_size, metrics)
             else:
-                self.passes.over_transitions(weighted, batch.weight, learn, share, metrics)
+                self.passes.whole(self.steps.whole, columns, learn, share, metrics)
         if self._prioritized and isinstance(seen, Transitions):
             seen.errors = self.steps.errors()
-        self.steps.end(self.weights)
+        self.steps.end()
         if isinstance(seen, Rollout) and self.algorithm.row_errors is not None:
             with self.backend.no_gradient():
                 errors = self.algorithm.row_errors(self.backend.ops, nets, tensors, self.hyper.tensors())
@@ -211,7 +212,7 @@ class AlgorithmLearner(Learner):
         self._measure(nets, tensors, learn)
         self.updates += learn
         if self.steps.whole is None and np.count_nonzero(share):
-            self.steps.update_targets(self.weights, share)
+            self.steps.update_targets(share)
         if observed:
             observe(observed, seen, learn)
         self.skipped = metrics.skipped(learn)
@@ -269,13 +270,18 @@ class AlgorithmLearner(Learner):
             self.steps.outdated()
 
         tensors = WholeBatch(
-            batch, self.backend.tensor, self.backend.numpy, lambda draw: self.passes.draw(draw, batch.weight),
+            batch, self.backend.tensor, self.backend.numpy, lambda draw: self._drawn(draw, batch.weight),
             self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
         )  # fmt: skip
         if isinstance(batch, Rollout | SequenceTransitions) and self.actor.recurrent:
             columns = sequence_columns(batch, self._networks)
             tensors.carry, tensors.begins = map(self.backend.tensor, (columns["carry"], columns["begins"]))
         return tensors
+
+    def _drawn(self, draw: Draw, weight: Array) -> dict[str, Any]:
+        """Draw random numbers for the rows of positive weight [K, B], as tensors by name."""
+        drawn: dict[str, Any] = self.backend.tensor(drawn_rows(draw, self._streams["update"], weight > 0))
+        return drawn
 
     def close(self) -> None:
         """End the processes or threads that the gradient steps started."""

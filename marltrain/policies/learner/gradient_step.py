@@ -1,32 +1,54 @@
-"""Gradient steps: one phase as a function of tensors, which a backend can trace, compile or split by rows."""
+"""GradientStep: one phase as a function of tensors, which a backend can trace, compile or split by rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from marltrain.core.layout import Array, map_tree
-from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer
-from marltrain.policies.batches.row_draws import Draw
+from marltrain.core.layout import Array
+from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Forward
 from marltrain.policies.batches.tensor_batch import TensorBatch
-from marltrain.policies.interface.algorithm import Algorithm, Phase
-from marltrain.policies.learner.weights import Weights
+from marltrain.policies.learner.gradient_noise import gradients_of_halves
+from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, TrainedTeam
 
-GRADIENT_NOISE, GRADIENT_SIGNAL, GRADIENT_ROWS = "gradient_noise", "gradient_signal", "gradient_rows"
-"""Metrics of `GradientStep.measure_noise`; the first two are followed by "/" and the name of a network."""
-SMALL = 1e-12
 TOTAL, ERRORS = "the loss itself", "the rows' errors"
 """Keys of the differentiated loss and of the rows' errors [K, B] among the metrics."""
 
 
-class GradientStep:
-    """Training step of one phase's networks: targets, loss and gradients, clipping, optimizers.
+class Computing(Protocol):
+    """The operations by which a loss is computed: those of a backend, or those of a tape.
 
-    names: order of the agents' settings in the array `numbers`. One array is cheaper, because a compiled call has a
-      cost per argument.
+    ops: see `marltrain.policies.ops.Ops`.
+    """
+
+    @property
+    def ops(self) -> Any:
+        """The operations."""
+
+    def no_gradient(self) -> AbstractContextManager[Any]:
+        """Return a context in which no gradients are recorded."""
+
+
+class Clipped(NamedTuple):
+    """Gradients after clipping.
+
+    grads, norms: [K_i, N] and [K_i] of each trained network; norms are those before clipping.
+    factors, fine: of each member: the scale of its gradients, and whether they and the loss are finite.
+    """
+
+    grads: list[Any]
+    norms: list[Any]
+    factors: dict[str, Any]
+    fine: dict[str, Any]
+
+
+class GradientStep:
+    """Training step of one phase of a team: targets, loss and gradients, clipping, optimizers.
+
+    number: of the phase.  trains: the names of the trained networks of the team.
     metrics: the names of the values that a call returns; empty before the first call.
     measures: whether the gradient noise is measured.
     errors: [K, B], the rows' errors of the update's call; None unless a prioritized memory needs them.
@@ -34,34 +56,31 @@ class GradientStep:
 
     errors: Array | None = None
 
-    def __init__(
-        self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, Network],
-        optimizers: Mapping[str, Optimizer],
-    ) -> None:  # fmt: skip
-        """Store the parts of a learner; `nets` includes the target networks."""
-        self.phase, self.algorithm, self.backend = phase, algorithm, backend
-        self.nets, self.optimizers = nets, optimizers
-        self.names = algorithm.numbers()
+    def __init__(self, number: int, team: TrainedTeam) -> None:
+        """Store the agents that are trained."""
+        self.number, self.team, self.backend = number, team, team.backend
+        self.phase = team.algorithm.phases[number]
+        self.trains = team.trained_by(self.phase)
         self.metrics: tuple[str, ...] = ()
         self.measures = False
-        self._numbers: Any = None
-        self._extra: dict[str, Any] = {}  # those of `_numbers` that the optimizers read
-        self._scaled = algorithm.prioritized  # the importance weights of a batch have a scale
-        self._row_error = phase.row_error if self._scaled else None
-        self._function = backend.function(self.compute)
+        self._read: dict[str, tuple[Any, dict[str, Any]]] = {}  # member -> numbers, and those that optimizers read
+        self._scaled = team.algorithm.prioritized  # the importance weights of a batch have a scale
+        self._row_error = self.phase.row_error if self._scaled else None
+        self._function = self.backend.function(self.compute)
 
-    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
+    def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
         """Make one gradient step for the agents where `due` [K] is True; returns metrics [M, K].
 
-        The other agents do not change.  numbers: [H, K, 1], the agents' settings.
-        An agent with a non-finite loss or gradient keeps its weights.
+        The other agents do not change.  numbers: member -> [H, K_i, 1], the agents' settings.
+        After a loss or a gradient that is not finite, no weight of an agent alone changes, and none of a team with one
+        loss.
         """
-        all_due = np.count_nonzero(due) == len(due)
         measured = self._function(
-            dict(columns), numbers, None if all_due else self.backend.tensor(due), self.optimizer_numbers(numbers)
-        )
-        for name in self.phase.trains:
-            self.nets[name].discard_copies()
+            {key: dict(own) for key, own in columns.items()}, dict(numbers), self.due(due),
+            self.optimizer_numbers(numbers),
+        )  # fmt: skip
+        for name in self.trains:
+            self.team.nets[name].discard_copies()
         return measured if self._row_error is None else self._without_errors(self.backend.numpy(measured))
 
     def _without_errors(self, measured: Array) -> Any:
@@ -86,289 +105,162 @@ class GradientStep:
         self.measures = on
         self._function = self.backend.function(self.compute)
 
-    def _gradients_of_parts(self, columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """Return the metrics of `_losses` and of `measure_noise`, and the gradients of all rows."""
-        ops, result, weights = self.backend.ops, [], []
-        for first in range(2):
-            part = {name: map_tree(partial(_every_second, first), column) for name, column in columns.items()}
-            result.append(self.backend.gradients(self._losses, self.nets, self.phase.trains, part, hyper))
-            weights.append(part["weight"])
-        totals, squares = [ops.sum(w, -1) for w in weights], [ops.sum(ops.square(w), -1) for w in weights]
-        noise = 1.0 / (squares[0] / (totals[0] + SMALL) ** 2 + squares[1] / (totals[1] + SMALL) ** 2 + SMALL)
-        both = (totals[0] > 0.0) & (totals[1] > 0.0)
-        (measured, grads), (others, more) = result
-        errors = {name: ops.concat([measured.pop(name), others[name]], -1) for name in (ERRORS,) if name in measured}
-        measured = {name: value + others[name] for name, value in measured.items()} | errors
-        measured[GRADIENT_ROWS] = (totals[0] + totals[1]) ** 2 / (squares[0] + squares[1] + SMALL)
-        for name, grad, other in zip(self.phase.trains, grads, more, strict=True):
-            a, b = (each / (total[:, None] + SMALL) for each, total in zip((grad, other), totals, strict=True))
-            measured[f"{GRADIENT_SIGNAL}/{name}"] = ops.where(both, ops.sum(a * b, -1), 0.0)
-            measured[f"{GRADIENT_NOISE}/{name}"] = ops.where(both, noise * ops.sum(ops.square(a - b), -1), 0.0)
-        return measured, [grad + other for grad, other in zip(grads, more, strict=True)]
+    def due(self, due: Array) -> dict[str, Any]:
+        """Return the agents of each member that learn, [K_i] bool tensors, from [K] bool; None: all of them."""
+        own = self.team.by_member(due)
+        return {OF_TEAM: None} | {key: None if each.all() else self.backend.tensor(each) for key, each in own.items()}
 
-    def optimizer_numbers(self, numbers: Any) -> dict[str, Any]:
-        """Return the numbers of OPTIMIZER_NUMBERS that are not 0 for all agents, by name, each [K, 1].
+    def optimizer_numbers(self, numbers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the numbers of OPTIMIZER_NUMBERS of each member that are not 0 for all agents, by name, each [K_i, 1].
 
-        A learner passes the same tensor until a hyperparameter changes, so the values are rarely copied from a device.
+        A learner passes the same tensors until a hyperparameter changes, so the values are rarely copied from a device.
         """
-        if numbers is not self._numbers:
-            values, places = self.backend.numpy(numbers), {name: i for i, name in enumerate(self.names)}
-            used = [name for name in OPTIMIZER_NUMBERS if name in places and np.count_nonzero(values[places[name]])]
-            self._numbers, self._extra = numbers, {name: numbers[places[name]] for name in used}
-        return self._extra
+        for key, own in numbers.items():
+            if key not in self._read or own is not self._read[key][0]:
+                names = {name: i for i, name in enumerate(self.team.members[key].algorithm.numbers())}
+                values = self.backend.numpy(own)
+                used = [n for n in OPTIMIZER_NUMBERS if n in names and np.count_nonzero(values[names[n]])]
+                self._read[key] = own, {name: own[names[name]] for name in used}
+        read = {key: own for key, (_, own) in self._read.items()}
+        return {**read, OF_TEAM: {name: number[:1] for name, number in read[ALONE].items()}}
 
-    def compute(self, columns: dict[str, Any], numbers: Any, due: Any, extra: dict[str, Any]) -> Any:
-        """Make the step as a function of tensors; due: [K] bool, or None for all agents.  extra: optimizer numbers."""
-        backend, batch = self.backend, TensorBatch(**columns)
-        hyper = dict(zip(self.names, backend.ops.unstack(numbers), strict=True))
-        self._over_rows(batch)
-        if self.measures:
-            measured, grads = self._gradients_of_parts(batch.columns, hyper)
-        else:
-            measured, grads = backend.gradients(self._losses, self.nets, self.phase.trains, batch.columns, hyper)
-        errors = measured.pop(ERRORS, None)
-        ops, (grads, norms, factor) = backend.ops, backend.clip(grads, hyper["max_grad_norm"][:, 0])
-        fine = ops.isfinite(measured.pop(TOTAL) + sum(norms))
-        if self.algorithm.ends_update is not None:
-            going = ~self.algorithm.ends_update(measured, {name: number[:, 0] for name, number in hyper.items()})
-            due = going if due is None else due & going
-        for name, norm, grad in zip(self.phase.trains, norms, grads, strict=True):
-            measured[f"grad_norm/{name}"] = ops.where(fine, norm, np.nan)  # reports a non-finite loss, too
-            measured[f"grad_norm_clipped/{name}"] = norm * factor
-            rate = hyper[self.algorithm.rate_name(name)][:, 0]
+    def compute(self, columns: Columns, numbers: Mapping[str, Any], due: Mapping[str, Any], extra: Any) -> Any:
+        """Make the step as a function of tensors.
+
+        due: see the method of this name.  extra: see `optimizer_numbers`.
+        """
+        ops, hyper = self.backend.ops, self.team.hyper(numbers)
+        measured, grads = self._gradients(self._over_rows(columns), hyper)
+        errors, loss = measured.pop(ERRORS, None), measured.pop(TOTAL)
+        clipped = self._clipped(grads, loss, hyper, due)
+        due = self._going(measured, hyper, due)
+        for name, grad in zip(self.trains, clipped.grads, strict=True):
+            key, network = name.split("/")
+            rate, fine = self._rate(key, network, hyper), clipped.fine[key]
             safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
-            self.optimizers[name].step(self.nets[name], safe, rate, due, **extra)
+            self.team.optimizers[name].step(self.team.nets[name], safe, rate, due[key], **extra[key])
+        measured |= self._norms(clipped)
         self.metrics = tuple(measured)
         if errors is None:
-            return backend.ops.stack(list(measured.values()), 0)
+            return ops.stack([self._of_all(value) for value in measured.values()], 0)
         return ops.concat([ops.stack(list(measured.values()), 1), errors], -1)  # compiled functions return one tensor
 
-    def _over_rows(self, batch: TensorBatch) -> None:
+    def _over_rows(self, columns: Columns) -> Columns:
+        if self.team.is_joint:
+            return columns
+        batch = TensorBatch(**columns[ALONE])
         with self.backend.no_gradient():
-            self.algorithm.over_rows(self.backend.ops, batch)
+            self.team.algorithm.over_rows(self.backend.ops, batch)
+        return {ALONE: batch.columns}
 
-    def _losses(self, nets: Mapping[str, Forward], columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
-        """Return the loss [K] and the metrics of some rows; the sums over parts of the rows give the total."""
-        backend, batch = self.backend, TensorBatch(**columns)
+    def _gradients(self, columns: Columns, hyper: Any) -> tuple[dict[str, Any], list[Any]]:
+        def gradients(columns: Any) -> tuple[dict[str, Any], list[Any]]:
+            return self.backend.gradients(self._losses, self.team.nets, self.trains, columns, hyper)
+
+        if self.measures:
+            return gradients_of_halves(self.backend.ops, gradients, columns, self.phase.trains)
+        return gradients(columns)
+
+    def _losses(self, nets: Mapping[str, Forward], columns: Columns, hyper: Mapping[str, Mapping[str, Any]]) -> Any:
+        return self.losses(self.backend, nets, columns, hyper)
+
+    def losses(self, computed_by: Computing, nets: Mapping[str, Any], columns: Columns, hyper: Any) -> Any:
+        """Return the loss, [1] or [K], and the metrics of some rows; the sums over parts of the rows give the total.
+
+        computed_by: the backend, or a tape that records the operations.
+        """
+        ops = computed_by.ops
+        given = self.team.arguments(ops, nets, columns, hyper)
         if self.phase.targets is not None:
-            with backend.no_gradient():
-                self.phase.targets(backend.ops, nets, batch, hyper)
-        loss, metrics = self.phase.loss(backend.ops, nets, batch, hyper)
+            with computed_by.no_gradient():
+                self.phase.targets(ops, *given)
+        loss, metrics = self.phase.loss(ops, *given)
         if self._row_error is not None:
-            metrics[ERRORS] = self._row_error(backend.ops, batch)
-        if self._scaled:
-            loss = loss * batch.scale
-        return loss, {**metrics, TOTAL: loss}
+            metrics[ERRORS] = self._row_error(ops, given[1])
+        if self._scaled and not self.team.is_joint:
+            loss = loss * given[1].scale
+        joined = {
+            name: ops.concat(value, 0) if isinstance(value, list) else value
+            for name, value in {**metrics, TOTAL: loss}.items()
+        }
+        return joined[TOTAL], joined
 
+    def _clipped(self, grads: Sequence[Any], loss: Any, hyper: Mapping[str, Any], due: Mapping[str, Any]) -> Clipped:
+        """Clip the gradients of each agent by its own norm, or those of a team with one loss by their common norm.
 
-def _every_second(first: int, column: Any) -> Any:
-    """Return every second row of a column [K, B, ...] from row `first` on; other tensors unchanged."""
-    return column[:, first::2] if len(column.shape) > 1 else column
+        loss: [K] of each agent, or [1].
+        """
+        if self.team.is_joint:
+            return self._clipped_in_team(grads, loss, hyper, due)
+        clipped, norms, factor = self.backend.clip(list(grads), hyper[ALONE]["max_grad_norm"][:, 0])
+        return Clipped(clipped, list(norms), {ALONE: factor}, {ALONE: self.backend.ops.isfinite(loss + sum(norms))})
 
+    def _clipped_in_team(self, grads: Sequence[Any], loss: Any, hyper: Any, due: Mapping[str, Any]) -> Clipped:
+        ops, keys = self.backend.ops, [name.split("/")[0] for name in self.trains]
+        grads = [
+            grad if due[key] is None else ops.where(due[key][:, None], grad, 0.0)
+            for key, grad in zip(keys, grads, strict=True)
+        ]
+        squares = [ops.sum(ops.square(grad), -1) for grad in grads]
+        own: dict[str, Any] = {}  # (a compiler cannot trace dict[str, Any]())
+        for key, square in zip(keys, squares, strict=True):
+            own[key] = own.get(key, 0.0) + square
+        if self.phase.apart:
+            norms = {key: ops.sqrt(square) for key, square in own.items()}
+            limits = {key: hyper[key]["max_grad_norm"][:, 0] for key in own}
+            losses = dict(zip(own, ops.split(loss, self.team.agents), strict=True))
+        else:
+            norm = ops.sqrt(sum(ops.sum(square, -1) for square in own.values()))
+            norms, limits = dict.fromkeys(own, norm), dict.fromkeys(own, hyper[ALONE]["max_grad_norm"][:1, 0])
+            losses = dict.fromkeys(own, loss)
+        factors = {key: ops.clip(limits[key] / (norm + 1e-6), 0.0, 1.0) for key, norm in norms.items()}
+        fine = {key: ops.isfinite(losses[key] + norm) for key, norm in norms.items()}
+        scaled = [grad * factors[key][:, None] for key, grad in zip(keys, grads, strict=True)]
+        return Clipped(scaled, [ops.sqrt(square) for square in squares], factors, fine)
 
-def noise_rows(weights: Sequence[Array], products: Array, norm: Array) -> Array:
-    """Return the metrics of `GradientStep.measure_noise`: rows, and signal and noise of each of N networks.
+    def _going(
+        self, measured: Mapping[str, Any], hyper: Mapping[str, Any], due: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return `due` without the agents whose update ends here, see `Algorithm.ends_update`."""
+        ends = self.team.algorithm.ends_update
+        if ends is None:
+            return due
+        going = ~ends(measured, {name: number[:, 0] for name, number in hyper[ALONE].items()})
+        return {**due, ALONE: going if due[ALONE] is None else due[ALONE] & going}
 
-    weights: those of the two parts, each [K, b].  norm: [N, K], of the gradient of all rows.
-    products: [N, 2, K] float64, of the gradient of the first part: with the gradient of all rows, and with itself.
-    Returns [1 + 2 N, K] float32, in the order of `noise_names`.
-    """
-    totals, squares = (np.array([(w.astype(np.float64) ** power).sum(-1) for w in weights]) for power in (1, 2))
-    both, (first, second) = (totals > 0).all(0), np.maximum(totals, SMALL)
-    with_all, own = products[:, 0], products[:, 1]
-    across = with_all - own
-    rest = np.square(norm.astype(np.float64)) - 2 * across - own
-    distance = own / first**2 - 2 * across / (first * second) + rest / second**2
-    noise = distance / ((squares / np.maximum(totals, SMALL) ** 2).sum(0) + SMALL)
-    pairs = np.where(both, np.stack([across / (first * second), noise], 1), 0.0)
-    rows = totals.sum(0) ** 2 / (squares.sum(0) + SMALL)
-    return np.concatenate([rows[None], *pairs]).astype(np.float32)
+    def _rate(self, key: str, network: str, hyper: Mapping[str, Any]) -> Any:
+        """Return the learning rates of a network, [K_i], or [1] of the team: that of its first agent."""
+        member = ALONE if key == OF_TEAM else key
+        rate = hyper[member][self.team.members[member].algorithm.rate_name(network)][:, 0]
+        return rate[:1] if key == OF_TEAM else rate
 
+    def _norms(self, clipped: Clipped) -> dict[str, Any]:
+        """Return the metrics of the gradients' norms of each network of a phase, before and after clipping."""
+        ops, measured = self.backend.ops, {}
+        for network in (*self.phase.trains, *self.phase.team_trains):
+            before, after = [], []
+            for name, norm in zip(self.trains, clipped.norms, strict=True):
+                key, own_name = name.split("/")
+                if own_name == network:
+                    before.append(ops.where(clipped.fine[key], norm, np.nan))  # reports a non-finite loss, too
+                    after.append(norm * clipped.factors[key])
+            measured[f"grad_norm/{network}"] = _joined(ops, before)
+            measured[f"grad_norm_clipped/{network}"] = _joined(ops, after)
+        return measured
 
-def noise_names(networks: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the metrics of `noise_rows`; none without networks."""
-    each = tuple(f"{what}/{name}" for name in networks for what in (GRADIENT_SIGNAL, GRADIENT_NOISE))
-    return (GRADIENT_ROWS, *each) if each else ()
+    def _of_all(self, value: Any) -> Any:
+        """Return a metric [K] of all agents; that of a team is [1]."""
+        if not self.team.is_joint:
+            return value
+        return value + self.backend.ops.tensor_like(value, [0.0] * self.team.num_agents)
 
 
 class PartialGradientStep(GradientStep):
     """The gradient step of a replica on its part of the rows; `over_rows` has run on all rows before the split."""
 
-    def _over_rows(self, batch: TensorBatch) -> None:
-        pass
+    def _over_rows(self, columns: Columns) -> Columns:
+        return columns
 
 
-class GradientPass:
-    """The gradient steps of all phases on the same rows, then the step of the target networks, in a single call.
-
-    For small networks, a call of a compiled function costs about as much as its computation
-    (`benchmarks/continuous.py`).
-    """
-
-    def __init__(self, steps: Sequence[GradientStep], weights: Weights) -> None:
-        """Store the steps of the phases, in order, and the weights that they train."""
-        self.steps, self._weights, self._backend = list(steps), weights, weights.backend
-        self.retrace()
-
-    def retrace(self) -> None:
-        """Trace the steps anew, because they measure other quantities."""
-        self._function = self._backend.function(self._pass)
-
-    def __call__(
-        self, columns: Mapping[str, Any], weight: Array, numbers: Any, active: Array, passes: Array, share: Array,
-        draw: Callable[[Draw, Array], dict[str, Any]],
-    ) -> Iterator[tuple[GradientStep, Array, Array]]:  # fmt: skip
-        """Make the pass; return an iterator over (step, metrics [M, K], due [K] bool) of the phases that were due.
-
-        weight: [K, B], the weights of the rows.  numbers: see `GradientStep`.  active: [K] bool.  passes: [K], numbers
-        of earlier passes, see `Phase.every`.  share: [K], see `Weights.update_targets`.  draw: (`Phase.draw`, weights
-        [K, B]) -> random numbers of the rows.
-        """
-        due: dict[str, Array] = {}
-        rows: dict[str, Any] = {}
-        drawn: dict[str, dict[str, Any]] = {}
-        for step in self.steps:
-            name, every = step.phase.name, step.phase.every
-            learning = active if every == 1 else active & (passes % every == 0)
-            if not (count := np.count_nonzero(learning)):
-                continue
-            everyone = count == len(learning)
-            due[name], rows[name] = learning, None if everyone else self._backend.tensor(learning)
-            if step.phase.draw is not None:
-                drawn[name] = draw(step.phase.draw, weight if everyone else weight * learning[:, None])
-        if not due:
-            self._weights.update_targets(share)
-            return
-        moved = self._backend.tensor(share.astype(np.float32)) if np.count_nonzero(share) else None
-        extra = self.steps[0].optimizer_numbers(numbers)
-        measured = self._backend.numpy(self._function(dict(columns), drawn, numbers, rows, moved, extra))
-        start = 0
-        for step in self.steps:
-            if step.phase.name in due:
-                stop = start + len(step.metrics)
-                yield step, measured[start:stop], due[step.phase.name]
-                start = stop
-
-    def _pass(
-        self, columns: dict[str, Any], drawn: Mapping[str, dict[str, Any]], numbers: Any, due: Mapping[str, Any],
-        share: Any, extra: dict[str, Any],
-    ) -> Any:  # fmt: skip
-        measured = [
-            step.compute({**columns, **drawn.get(step.phase.name, {})}, numbers, due[step.phase.name], extra)
-            for step in self.steps
-            if step.phase.name in due
-        ]
-        if share is not None:
-            self._weights.move_targets(share)
-        return self._backend.ops.concat(measured, 0)
-
-
-class GradientSteps:
-    """The gradient steps of a learner, one per phase, in order, in the learner's process; see also `Replicas`.
-
-    plannable: whether compiled code can make updates with them between batch steps; see `CompiledUpdates`.
-    solving: the steps of the phases that solve for a natural gradient; iteration leaves them out.
-    at_once: whether a single call makes all gradient steps over a rollout: (columns, dealt, numbers, due [P, K])
-      -> metrics [P, M, K].
-    whole: makes all gradient steps of an off-policy pass and moves the target networks in a single call, or None.
-    """
-
-    plannable = False
-    at_once = False
-    whole: GradientPass | None = None
-
-    def __init__(self, steps: Sequence[Any], solving: Sequence[Any] = ()) -> None:
-        """Store the function of each phase, (columns, numbers, due) -> metrics [M, K], or the one of `at_once`."""
-        self.steps, self.solving = list(steps), list(solving)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Iterate over the functions of the phases that follow a gradient."""
-        return iter(self.steps)
-
-    def measure_noise(self, *, on: bool) -> None:
-        """Measure the gradient noise in all phases from now on, or no longer; see `GradientStep.measure_noise`."""
-        for step in self:
-            step.measure_noise(on=on)
-        if self.whole is not None:
-            self.whole.retrace()
-
-    def errors(self) -> Array | None:
-        """Return the rows' errors [K, B] of the update's gradient pass, from the first due phase that gives any.
-
-        None if there is none, or without a prioritized memory.
-        """
-        return next((step.errors for step in self.steps if step.errors is not None), None)
-
-    def begin(self, weights: Weights) -> None:
-        """Prepare the gradient steps of an update; errors of earlier rows are forgotten."""
-        for step in self.steps:
-            step.errors = None
-
-    def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
-        """Return the networks that `Algorithm.prepare` uses."""
-        return nets
-
-    def end(self, weights: Weights) -> None:
-        """Copy the results of an update's gradient steps into the weights."""
-
-    def update_targets(self, weights: Weights, share: Array) -> None:
-        """Move the target networks towards the online networks by `share` [K]."""
-        weights.update_targets(share)
-
-    def outdated(self) -> None:
-        """Mark the state of the gradient steps as outdated, because the learner has loaded an agent."""
-
-    def close(self) -> None:
-        """End the started processes or threads; a later update starts them again."""
-
-
-class MeanMetrics:
-    """Running means of metrics [K] over gradient steps; each agent's mean covers only its active steps."""
-
-    def __init__(self, backend: Backend) -> None:
-        """Start without values."""
-        self.backend = backend
-        self.seen: dict[Any, list[tuple[Any, Array]]] = {}
-
-    def add(self, step: Any, values: Any, active: Array) -> None:
-        """Add the metrics [M, K] of one step, a tensor or an array; only agents where `active` [K] is True count."""
-        self.seen.setdefault(step, []).append((values, active))
-
-    def last(self) -> dict[str, Array]:
-        """Return the metrics [K] of each phase's last step."""
-        return {
-            name: values
-            for step, seen in self.seen.items()
-            for name, values in zip(step.metrics, self._array(seen[-1][0]), strict=True)
-        }
-
-    def result(self) -> dict[str, Array]:
-        """Return the means [K]; NaN for an agent without an active step."""
-        means_by_name: dict[str, Array] = {}
-        for step, seen in self.seen.items():
-            if len(seen) == 1 and np.count_nonzero(seen[0][1]) == len(seen[0][1]):  # the usual off-policy case
-                means_by_name.update(zip(step.metrics, self._array(seen[0][0]).astype(np.float64), strict=True))
-                continue
-            values = np.stack([self._array(value) for value, _ in seen]).astype(np.float64)
-            active = np.stack([active for _, active in seen])[:, None]
-            total, count = np.where(active, values, 0.0).sum(0), active.sum(0)
-            means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-            means_by_name.update(zip(step.metrics, means, strict=True))
-        return means_by_name
-
-    def _array(self, values: Any) -> Array:
-        return values if isinstance(values, np.ndarray) else self.backend.numpy(values)
-
-    def skipped(self, learn: Array) -> dict[str, Array]:
-        """Return the agents that learn, but had no active step of a phase: metric name -> [K] bool.
-
-        The phase is delayed (`Phase.every`), or the agent has no row in the batch.
-        """
-        missed: dict[str, Array] = {}
-        for step, seen in self.seen.items():
-            absent = learn
-            for _, active in seen:
-                absent = absent & ~active
-            if np.count_nonzero(absent):
-                missed.update(dict.fromkeys(step.metrics, absent))
-        return missed
+def _joined(ops: Any, parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else ops.concat(parts, 0)

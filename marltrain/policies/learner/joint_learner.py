@@ -1,4 +1,4 @@
-"""JointLearner: the agents of a team, which learn together; each of its parts acts and is saved as in any learner."""
+"""JointLearner: the agents of a team, which learn together; each of its members acts and is saved as in any learner."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.interface.recurrence import sequence_columns
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, hindrance
 from marltrain.policies.learner.copies import ActingCopies
-from marltrain.policies.learner.gradient_step import MeanMetrics
-from marltrain.policies.learner.joint_step import OF_TEAM
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
-from marltrain.policies.learner.make_joint_steps import make_joint_steps
+from marltrain.policies.learner.make_steps import make_gradient_steps
+from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.minibatches import shares_of
-from marltrain.policies.learner.team_passes import TeamPasses, team_of
+from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.trained_team import OF_TEAM, TrainedTeam
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
 from marltrain.policies.memory.team_reader import TeamReader
@@ -37,41 +37,43 @@ TEAM_COLUMNS = ("reward", "discount", "state", "next_state", "others", "next_oth
 class JointLearner(Learner):
     """The agents of a team, K in all, in the order of their learners.
 
-    parts: the learners of the agents; the first of them brings the networks of the team, which all then share.
+    members: the learners of the agents; the first of them brings the networks of the team, which all then share.
     """
 
     when_not_finite = "No weight was moved by it."
 
-    def __init__(self, parts: Sequence[AlgorithmLearner], seats: Sequence[int], order: Sequence[int]) -> None:
+    def __init__(self, members: Sequence[AlgorithmLearner], seats: Sequence[int], order: Sequence[int]) -> None:
         """Join the learners of a `JointAlgorithm`.
 
-        seats: [parts], seats of each agent.
-        order: places of the players, in their order, among the seats of the parts.
+        seats: [members], seats of each agent.
+        order: places of the players, in their order, among the seats of the members.
         Raises AgentError for agents on several devices, or whose teams have other networks.
         """
-        self.parts, first = list(parts), parts[0]
+        self.members, first = list(members), members[0]
         algorithm, team = first.algorithm, first.team
         if not isinstance(algorithm, JointAlgorithm) or team is None:
             raise TypeError(f"{algorithm.name} agents do not learn together")
         self.algorithm, self.team, self.backend = algorithm, team, first.backend
         self.needs = first.needs
-        for part in parts[1:]:
-            self._check_same(part)
-            part.team = team
-        algorithm.check_team([p.algorithm for p, n in zip(parts, seats, strict=True) for _ in range(p.num_agents * n)])
+        for member in members[1:]:
+            self._check_same(member)
+            member.team = team
+        algorithm.check_team(
+            [p.algorithm for p, n in zip(members, seats, strict=True) for _ in range(p.num_agents * n)]
+        )
         if algorithm.one_reward and len(set(self.gammas())) > 1:
             raise AgentError(
                 f"the agents of a {algorithm.name} team have one discount, and gamma is "
                 f"{', '.join(f'{gamma:g}' for gamma in self.gammas())}: give make_agents one gamma="
             )
-        self.num_agents = sum(part.num_agents for part in parts)
-        self.steps = make_joint_steps(parts, team, seats, order)
-        self.passes = TeamPasses(parts, self.steps, seats)
+        self.num_agents = sum(member.num_agents for member in members)
+        self.steps = make_gradient_steps(TrainedTeam(members, team, seats, order))
+        self.passes = Passes(members, self.steps)
 
-    def _check_same(self, part: AlgorithmLearner) -> None:
-        """Raise AgentError unless a part has the team's networks, backend and device."""
-        first, other = self.algorithm, part.algorithm
-        here, there = (f"backend {b.name!r} on {b.device}" for b in (self.backend, part.backend))
+    def _check_same(self, member: AlgorithmLearner) -> None:
+        """Raise AgentError unless a member has the team's networks, backend and device."""
+        first, other = self.algorithm, member.algorithm
+        here, there = (f"backend {b.name!r} on {b.device}" for b in (self.backend, member.backend))
         if here != there:
             raise AgentError(
                 f"the agents of a {first.name} team compute on one backend and device, and theirs differ: {here}, "
@@ -98,17 +100,17 @@ class JointLearner(Learner):
 
     @property
     def update_schedule(self) -> UpdateSchedule:  # type: ignore[override]
-        """The update schedule of the first part."""
-        return self.parts[0].update_schedule
+        """The update schedule of the first member."""
+        return self.members[0].update_schedule
 
     @property
     def gradient_steps(self) -> Array:  # type: ignore[override]
         """See `Learner`."""
-        return np.concatenate([part.gradient_steps for part in self.parts])
+        return np.concatenate([member.gradient_steps for member in self.members])
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """See `Learner`."""
-        return [rng for part in self.parts for rng in part.rngs(purpose)]
+        return [rng for member in self.members for rng in member.rngs(purpose)]
 
     def fork(self, who: str, wait: Callable[[], object]) -> ActingCopies:
         """Raise ConfigError: a team has no copies; see `Learner`."""
@@ -119,55 +121,58 @@ class JointLearner(Learner):
 
     def gammas(self) -> Array:
         """See `Learner`."""
-        return np.concatenate([part.gammas() for part in self.parts])
+        return np.concatenate([member.gammas() for member in self.members])
 
     def apply_schedules(self, env_steps: int) -> None:
         """See `Learner`."""
-        for part in self.parts:
-            part.apply_schedules(env_steps)
+        for member in self.members:
+            member.apply_schedules(env_steps)
 
     def reader(self, streams: Streams, seats: Sequence[Sequence[int]]) -> TeamReader:
         """See `Learner`."""
-        parts = [seats[own] for own in self.passes.own]
-        needs = [part.needs for part in self.parts]
+        members = [seats[own] for own in self.steps.team.own]
+        needs = [member.needs for member in self.members]
         kind = TeamRolloutReader if self.algorithm.on_policy else TeamReader
-        return kind(streams, parts, needs, one_reward=self.algorithm.one_reward)
+        return kind(streams, members, needs, one_reward=self.algorithm.one_reward)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
-        """Make a gradient pass over the batch, or epochs x minibatches over a rollout, see `TeamPasses`.
+        """Make a gradient pass over the batch, or epochs x minibatches over a rollout, see `Passes`.
 
         Agents that do not learn act in it, and do not change.
 
         Neither do agents without a row to learn from.
         """
-        asked, learn = learn, learn & np.concatenate([rows.weight.sum(1) > 0 for rows in batch.parts])
-        learns = [learn[own] for own in self.passes.own]
+        asked, learn = learn, learn & np.concatenate([rows.weight.sum(1) > 0 for rows in batch.members])
+        learns = list(self.steps.team.by_member(learn).values())
         rows = [
-            normalized_batch(observed, own) if (observed := _observed(part)) else own
-            for part, own in zip(self.parts, batch.parts, strict=True)
+            normalized_batch(observed, own) if (observed := _observed(member)) else own
+            for member, own in zip(self.members, batch.members, strict=True)
         ]
-        columns = {str(i): _columns(part, own) for i, (part, own) in enumerate(zip(self.parts, rows, strict=True))}
+        columns = {
+            str(i): _columns(member, own) for i, (member, own) in enumerate(zip(self.members, rows, strict=True))
+        }
         columns[OF_TEAM] = {
             **{name: getattr(batch, name) for name in TEAM_COLUMNS}, "weight": shares_of(batch.weight)
         }  # fmt: skip
         tensors = self.backend.tensor(columns)
         prepared = self._prepare(tensors, batch) if isinstance(batch, TeamRollout) else {}
         metrics = MeanMetrics(self.backend)
-        self.passes.run(batch, tensors, learn, self.update_schedule, metrics)
-        self._update_targets(learns, [asked[own] for own in self.passes.own])
-        for part, own, learning in zip(self.parts, batch.parts, learns, strict=True):
-            observe(_observed(part), own, learning)
+        self.passes.run(batch, tensors, learn, self.update_schedule, batch_size, metrics)
+        self._update_targets(learns, list(self.steps.team.by_member(asked).values()))
+        for member, own, learning in zip(self.members, batch.members, learns, strict=True):
+            observe(_observed(member), own, learning)
         self.skipped = metrics.skipped(asked)
-        reported = self.parts[0].reported
+        reported = self.members[0].reported
         settings = {
-            name: np.concatenate([part.hyper.values[own] for part in self.parts]) for name, own in reported.items()
+            name: np.concatenate([member.hyper.values[own] for member in self.members])
+            for name, own in reported.items()
         }
         return {**metrics.result(), **prepared, **settings}
 
     def _prepare(self, columns: dict[str, Any], batch: TeamRollout) -> dict[str, Array]:
         """Add the columns that the algorithm computes from a complete rollout; return its metrics [K]."""
         with self.backend.no_gradient():
-            team = team_of(self.parts, self.steps, columns)
+            team = self.passes.in_pass(columns)
             added, measured = self.algorithm.prepare_team(self.backend.ops, team, batch, self.backend.numpy)
         columns[OF_TEAM] |= self.backend.tensor(added)
         return {name: np.repeat(values, self.num_agents) for name, values in measured.items()}
@@ -178,21 +183,21 @@ class JointLearner(Learner):
         The team's move when those of the agent with most updates do, of the agents that learn. Then those of agents
         that were not `asked` to learn move, too: the team bootstraps from the targets of networks that do not change.
         """
-        for part, learning in zip(self.parts, learns, strict=True):
-            part.updates += learning
-        counts = np.concatenate([part.updates for part in self.parts]) * np.concatenate(learns)
+        for member, learning in zip(self.members, learns, strict=True):
+            member.updates += learning
+        counts = np.concatenate([member.updates for member in self.members]) * np.concatenate(learns)
         lead = int(counts.argmax())
         if not counts[lead]:
             return
-        shares = [
-            np.where(own, learning * _share(part, part.updates), _settling(part, counts[lead]))
-            for part, learning, own in zip(self.parts, learns, asked, strict=True)
-        ]
-        self.steps.update_targets(self.parts, self.team, shares, float(np.concatenate(shares)[lead]))
+        shares = np.concatenate([
+            np.where(own, learning * _share(member, member.updates), _settling(member, counts[lead]))
+            for member, learning, own in zip(self.members, learns, asked, strict=True)
+        ])  # fmt: skip
+        self.steps.update_targets(shares, float(shares[lead]))
 
     def obstacle(self) -> str | None:
         """See `Learner`."""
-        return hindrance(self.parts[0]) if self.steps.plannable else None
+        return hindrance(self.members[0]) if self.steps.plannable else None
 
     def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
         """See `Learner`."""
@@ -201,31 +206,31 @@ class JointLearner(Learner):
         from marltrain.policies.learner.compiled.team_replay_update import TeamUpdates, reads_team
 
         (step,) = self.steps
-        return TeamUpdates(self.parts[0], step, reader, batch_size) if reads_team(reader) else None
+        return TeamUpdates(self.members[0], step, reader, batch_size) if reads_team(reader) else None
 
 
-def _share(part: AlgorithmLearner, updates: Array) -> Array:
-    """Return the shares by which the target networks of a part's agents move after updates of these numbers, [K_i]."""
-    return part.algorithm.target_share(updates, part.hyper.values)
+def _share(member: AlgorithmLearner, updates: Array) -> Array:
+    """Return the shares by which the target networks of a member move after updates of these numbers, [K_i]."""
+    return member.algorithm.target_share(updates, member.hyper.values)
 
 
-def _settling(part: AlgorithmLearner, update: int) -> Array:
+def _settling(member: AlgorithmLearner, update: int) -> Array:
     """Return the shares by which they move if the agents do not learn, after an update of the team, [K_i]."""
-    updates = np.full(part.num_agents, update)
-    share: Array = part.algorithm.settling_share(updates, part.hyper.values)  # type: ignore[attr-defined]
+    updates = np.full(member.num_agents, update)
+    share: Array = member.algorithm.settling_share(updates, member.hyper.values)  # type: ignore[attr-defined]
     return share
 
 
-def _columns(part: AlgorithmLearner, rows: Any) -> dict[str, Any]:
-    """Return the columns of a part's rows that losses get."""
+def _columns(member: AlgorithmLearner, rows: Any) -> dict[str, Any]:
+    """Return the columns of a member's rows that losses get."""
     columns = {name: getattr(rows, name) for name in rows.loss_columns}
-    sequences = sequence_columns(rows, part.algorithm.networks()) if part.actor.recurrent else {}
+    sequences = sequence_columns(rows, member.algorithm.networks()) if member.actor.recurrent else {}
     return {**columns, **sequences, "weight": shares_of(rows.weight)}
 
 
-def _observed(part: AlgorithmLearner) -> dict[str, RunningStatistics]:
-    """Return the statistics that normalize the inputs of a part's networks."""
-    return {name: part.weights.statistics[name] for name in NORMALIZED if name in part.weights.statistics}
+def _observed(member: AlgorithmLearner) -> dict[str, RunningStatistics]:
+    """Return the statistics that normalize the inputs of a member's networks."""
+    return {name: member.weights.statistics[name] for name in NORMALIZED if name in member.weights.statistics}
 
 
 def _of_the_team(algorithm: JointAlgorithm) -> dict[str, Any]:

@@ -56,12 +56,12 @@ class TrainedWeights:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[TrainedWeights]) -> TrainedWeights:
-        """Return the weights of all agents of the parts."""
-        first = parts[0]
-        return first if len(parts) == 1 else cls(
-            {name: np.concatenate([part.arrays[name] for part in parts]) for name in first.arrays},
-            {name: {key: np.concatenate([part.statistics[name][key] for part in parts]) for key in kept}
+    def joined(cls, members: Sequence[TrainedWeights]) -> TrainedWeights:
+        """Return the weights of all agents of the members."""
+        first = members[0]
+        return first if len(members) == 1 else cls(
+            {name: np.concatenate([member.arrays[name] for member in members]) for name in first.arrays},
+            {name: {key: np.concatenate([member.statistics[name][key] for member in members]) for key in kept}
              for name, kept in first.statistics.items()},
         )  # fmt: skip
 
@@ -99,12 +99,13 @@ class TrainedRows:
         return TrainedRows(self.weights.rows(rows), self.updates[rows], self.gradient_steps[rows], self.rngs[rows])
 
     @classmethod
-    def joined(cls, parts: Sequence[TrainedRows]) -> TrainedRows:
-        """Return the state of all agents of the parts."""
+    def joined(cls, members: Sequence[TrainedRows]) -> TrainedRows:
+        """Return the state of all agents of the members."""
         return cls(
-            TrainedWeights.joined([part.weights for part in parts]),
-            np.concatenate([part.updates for part in parts]), np.concatenate([part.gradient_steps for part in parts]),
-            [state for part in parts for state in part.rngs],
+            TrainedWeights.joined([member.weights for member in members]),
+            np.concatenate([member.updates for member in members]),
+            np.concatenate([member.gradient_steps for member in members]),
+            [state for member in members for state in member.rngs],
         )  # fmt: skip
 
 
@@ -112,41 +113,43 @@ class TrainedRows:
 class Trained:
     """The state of a learner: of its agents, and of the team of a `JointLearner`.
 
-    parts: one for an `AlgorithmLearner`, one for each part of a `JointLearner`.
+    members: one for an `AlgorithmLearner`, one for each member of a `JointLearner`.
     """
 
-    parts: tuple[TrainedRows, ...]
+    members: tuple[TrainedRows, ...]
     team: TrainedWeights | None
 
     @classmethod
     def of(cls, learner: Learner) -> Trained:
         """Return a copy of the state of a learner."""
         team = TrainedWeights.of(learner.team) if isinstance(learner, JointLearner) else None
-        return cls(tuple(TrainedRows.of(part) for part in parts_of(learner)), team)
+        return cls(tuple(TrainedRows.of(member) for member in members_of(learner)), team)
 
     def put(self, learner: Learner) -> None:
         """Copy the state into a learner."""
-        for own, part in zip(self.parts, parts_of(learner), strict=True):
-            own.put(part)
+        for own, member in zip(self.members, members_of(learner), strict=True):
+            own.put(member)
         if isinstance(learner, JointLearner) and self.team is not None:
             self.team.put(learner.team)
 
     def rows(self, rows: slice) -> Trained:
         """Return the state of some agents; those of a team stay together."""
-        return Trained(tuple(part.rows(rows) for part in self.parts), None) if self.team is None else self
+        return Trained(tuple(member.rows(rows) for member in self.members), None) if self.team is None else self
 
     @classmethod
     def joined(cls, pieces: Sequence[Trained]) -> Trained:
         """Return the state of a learner from those of its agents."""
         if len(pieces) == 1:
             return pieces[0]
-        return cls(tuple(TrainedRows.joined(parts) for parts in zip(*(p.parts for p in pieces), strict=True)), None)
+        return cls(
+            tuple(TrainedRows.joined(members) for members in zip(*(p.members for p in pieces), strict=True)), None
+        )
 
 
-def parts_of(learner: Learner) -> list[AlgorithmLearner]:
-    """Return the parts of a `JointLearner`, or the learner itself; raises TypeError for a learner of another kind."""
+def members_of(learner: Learner) -> list[AlgorithmLearner]:
+    """Return the members of a `JointLearner`, or the learner itself; raises TypeError for a learner of another kind."""
     if isinstance(learner, JointLearner):
-        return learner.parts
+        return learner.members
     if not isinstance(learner, AlgorithmLearner):
         raise TypeError(f"{type(learner).__name__} is no learner of an Algorithm")
     return [learner]

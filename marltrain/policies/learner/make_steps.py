@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from marltrain.core.errors import ConfigError
-from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.strategies import Strategy, parts_differ
 from marltrain.policies.interface.algorithm import Algorithm
-from marltrain.policies.interface.joint import JointAlgorithm
-from marltrain.policies.learner.gradient_step import GradientPass, GradientStep, GradientSteps
+from marltrain.policies.learner.gradient_pass import GradientPass
+from marltrain.policies.learner.gradient_step import GradientStep
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.natural_gradient import NaturalGradientStep
 from marltrain.policies.learner.parallel.replicas import Replicas
+from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.needs import Needs
 
@@ -67,33 +68,32 @@ def check_models(algorithm: Algorithm, weights: Weights, strategy: Strategy) -> 
             )
 
 
-def make_gradient_steps(algorithm: Algorithm, backend: Backend, weights: Weights, num_agents: int) -> GradientSteps:
-    """Return the gradient steps of K agents: in other processes, in compiled code, or by the backend."""
-    strategy = backend.strategy
+def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
+    """Return the gradient steps of a team: in other processes, in compiled code, or by the backend."""
+    algorithm, backend, strategy = team.algorithm, team.backend, team.backend.strategy
     check_priorities(algorithm, strategy)
-    if isinstance(algorithm, JointAlgorithm):
-        return GradientSteps([])  # its team makes them
-    solved = [phase for phase in algorithm.phases if phase.natural is not None]
+    phases = list(enumerate(algorithm.phases))
+    solved = [phase for _, phase in phases if phase.natural is not None]
     if strategy is not None and solved:
         raise ConfigError(
             f"{algorithm.name}: {strategy} sums gradients over parts of a minibatch, and phase {solved[0].name!r} "
             "solves for a natural gradient over all rows; it is trained without strategy="
         )
-    if strategy is not None and weights.custom:
+    if strategy is not None and (weights := team.members[ALONE].weights).custom:
         check_models(algorithm, weights, strategy)
     if strategy is not None and strategy.members():
-        return Replicas(strategy, algorithm, backend, num_agents, custom=weights.custom)
-    parts = algorithm, backend, weights.nets, weights.optimizers
+        return Replicas(strategy, team)
     if backend.jit_compile:
         from marltrain.policies.learner.compiled.gradient_steps import compiled_steps  # loads numba
 
-        if (steps := compiled_steps(*parts)) is not None:
-            return steps
+        if (compiled := compiled_steps(team)) is not None:
+            return compiled
     steps = GradientSteps(
-        [GradientStep(phase, *parts) for phase in algorithm.phases if phase.natural is None],
-        [NaturalGradientStep(phase, phase.natural, *parts[:3]) for phase in algorithm.phases if phase.natural],
+        team,
+        [GradientStep(number, team) for number, phase in phases if phase.natural is None],
+        [NaturalGradientStep(number, phase.natural, team) for number, phase in phases if phase.natural],
     )
-    needs = algorithm.needs()
-    if backend.compiles_passes and not needs.on_policy and not needs.sequence and not algorithm.prioritized:
-        steps.whole = GradientPass(steps.steps, weights)
+    needs, alone = algorithm.needs(), not team.is_joint
+    if alone and backend.compiles_passes and not (needs.on_policy or needs.sequence or algorithm.prioritized):
+        steps.whole = GradientPass(steps.steps)
     return steps

@@ -11,7 +11,7 @@ from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.interface.algorithm import Algorithm, Networks
 from marltrain.policies.interface.joint import JointAlgorithm
-from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
 EFFECTIVE = "effective_sample_size"

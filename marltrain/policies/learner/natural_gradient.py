@@ -9,10 +9,10 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import Backend, Forward, Network
+from marltrain.policies.backends.base import Forward
 from marltrain.policies.batches.tensor_batch import TensorBatch
-from marltrain.policies.interface.algorithm import Algorithm, Phase
 from marltrain.policies.interface.natural_gradient import NaturalGradient
+from marltrain.policies.learner.trained_team import ALONE, Columns, TrainedTeam
 
 CONVERGED = 1e-10
 """Square of the residual, relative to that of the gradient, at which an agent's conjugate gradients stop."""
@@ -26,38 +26,37 @@ class NaturalGradientStep:
       both are 0 if no step was accepted.
     """
 
-    def __init__(
-        self, phase: Phase, natural: NaturalGradient, algorithm: Algorithm, backend: Backend,
-        nets: Mapping[str, Network],
-    ) -> None:  # fmt: skip
-        """Store the parts of a learner; `nets` includes the target networks.
+    def __init__(self, number: int, natural: NaturalGradient, team: TrainedTeam) -> None:
+        """Store the agents, which learn alone.  number: of the phase.
 
         Raises ConfigError for a backend that cannot compile the step, and for a setting that is no hyperparameter.
         """
-        self.phase, self.natural, self.algorithm, self.backend, self.nets = phase, natural, algorithm, backend, nets
+        algorithm, backend = team.algorithm, team.backend
+        self.number, self.natural, self.algorithm, self.backend = number, natural, algorithm, backend
+        self.phase, self.nets = algorithm.phases[number], team.members[ALONE].weights.nets
         self.names, self.metrics = algorithm.numbers(), tuple[str, ...]()
         if backend.jit_compile and not backend.compiles_curvature:
             raise ConfigError(
                 f"{algorithm.name}: jit_compile=True with backend={backend.name!r} compiles phases that follow a "
-                f"gradient; phase {phase.name!r} solves for a natural gradient. Leave it out"
+                f"gradient; phase {self.phase.name!r} solves for a natural gradient. Leave it out"
             )
         missing = [name for name in (natural.max_kl, natural.damping) if name not in self.names]
         if missing:
             raise ConfigError(
-                f"{algorithm.name}: NaturalGradient of phase {phase.name!r} reads the settings {missing}, which must "
-                f"be declared with per_row=True; declared are {', '.join(self.names)}"
+                f"{algorithm.name}: NaturalGradient of phase {self.phase.name!r} reads the settings {missing}, which "
+                f"must be declared with per_row=True; declared are {', '.join(self.names)}"
             )
         self._fixed, self._slope = backend.function(self._fix), backend.function(self._differentiate)
         self._product, self._measured = backend.function(self._multiply), backend.function(self._measure)
 
-    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
-        """Make one step for the agents where `due` [K] is True; returns metrics [M, K].
+    def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
+        """Make one step for the agents where `due` [K] is True; returns metrics [M, K]; see `GradientStep`.
 
-        The other agents do not change.  numbers: [H, K, 1], the agents' settings.
         An agent with a non-finite loss or gradient keeps its weights.
         """
         ops, natural = self.backend.ops, self.natural
-        fixed = self._fixed(dict(columns), numbers)
+        numbers = numbers[ALONE]
+        fixed = self._fixed(dict(columns[ALONE]), numbers)
         found = self._slope(fixed, numbers)
         gradient, metrics = found["gradient"], found["metrics"]
         norm = ops.sqrt(_dot(ops, gradient, gradient))[:, 0]

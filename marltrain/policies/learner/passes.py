@@ -1,118 +1,205 @@
-"""The gradient passes of an update: the phases in order, over transitions or over minibatches of a rollout."""
+"""The gradient passes of an update: phases in order, over epochs and minibatches, and in turns of agents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
 
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.batches.batch import Rollout
-from marltrain.policies.batches.row_draws import Draw, drawn_rows
+from marltrain.policies.batches.row_draws import drawn_rows
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
-from marltrain.policies.interface.algorithm import Algorithm
-from marltrain.policies.learner.gradient_step import GradientSteps, MeanMetrics
+from marltrain.policies.interface.joint import Team
+from marltrain.policies.learner.gradient_pass import GradientPass
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.learner import UpdateSchedule
+from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.minibatches import Minibatches
+from marltrain.policies.learner.team_minibatches import team_minibatches
+from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, Stack
+
+
+class Learning(Stack, Protocol):
+    """K agents with stacked networks that passes train.
+
+    gradient_steps: [K] int64, gradient steps so far; every pass adds to it.
+    """
+
+    hyper: StackedHyperparameters
+    gradient_steps: Array
+
+    def rngs(self, purpose: str) -> list[np.random.Generator]:
+        """Return K generators."""
 
 
 class Passes:
-    """Runs the gradient steps of K agents, with the random numbers of their phases.
+    """Runs the gradient steps of a team, with the random numbers of its phases."""
 
-    count: [K] int64, gradient steps so far. The array is the learner's; every pass adds to it.
-    """
+    def __init__(self, members: Sequence[Learning], steps: GradientSteps) -> None:
+        """Store the members of the team of `steps`."""
+        self.members, self.steps = dict(zip(steps.team.members, members, strict=True)), steps
+        self.team, self.backend = steps.team, steps.team.backend
 
-    def __init__(
-        self, algorithm: Algorithm, backend: Backend, steps: GradientSteps, hyper: StackedHyperparameters,
-        rngs: Sequence[np.random.Generator], count: Array,
-    ) -> None:  # fmt: skip
-        """Store the parts of a learner.  rngs: the agents' generators for updates."""
-        self.algorithm, self.backend, self.steps, self.hyper = algorithm, backend, steps, hyper
-        self.rngs, self.count, self.block = rngs, count, algorithm.needs().block or 1
-
-    def solve(self, columns: Mapping[str, Any], learn: Array, updates: Array, metrics: MeanMetrics) -> None:
+    def solve(self, columns: Columns, learn: Array, updates: Array, metrics: MeanMetrics) -> None:
         """Run the phases that solve for a natural gradient, on all rows.  updates: [K], numbers of earlier updates."""
-        self._run(self.steps.solving, columns, learn, updates, metrics)
+        for step in self.steps.solving:
+            self._step(step, columns, _due(step, learn, updates), metrics)
 
-    def over_transitions(
-        self, columns: Mapping[str, Any], weight: Array, learn: Array, share: Array, metrics: MeanMetrics
-    ) -> None:
-        """Make one pass over transitions.
-
-        columns: those of the losses and `weight`, [K, B, ...].  weight: [K, B], the weights of the rows.  share: [K],
-        see `Weights.update_targets`; the target networks move here only if a single call makes the whole pass.
-        """
-        if self.steps.whole is None:
-            self._run(self.steps, columns, learn, self.count, metrics)
-        else:
-            numbers = self.hyper.stacked()
-            for result in self.steps.whole(columns, weight, numbers, learn, self.count, share, self.draw):
-                metrics.add(*result)
-        self.count += learn
-
-    def over_rollout(
-        self,
-        batch: Rollout,
-        rows: Mapping[str, Any],
-        learn: Array,
-        schedule: UpdateSchedule,
-        batch_size: int,
+    def run(
+        self, batch: Any, columns: Columns, learn: Array, schedule: UpdateSchedule, batch_size: int,
         metrics: MeanMetrics,
-    ) -> None:
-        """Make epochs x minibatches gradient steps over a prepared rollout.
+    ) -> None:  # fmt: skip
+        """Make the passes of an update.
 
-        rows: the columns of the losses, without `weight`.  batch_size: used where the schedule has none.
+        columns: of all rows.  learn: [K] bool.  batch_size: of minibatches, where the schedule has none.
+        All agents make their passes at once; those of a phase with `turns`, one turn after another.
         """
-        size = schedule.batch_size or batch_size
-        if self.steps.at_once:
-            self._at_once(
-                Minibatches(batch.weight, schedule.minibatches, size, width=int), rows, learn, schedule.epochs, metrics
-            )
+        if self.steps.at_once and isinstance(batch, Rollout):
+            self._at_once(batch, columns, learn, schedule, batch_size, metrics)
             return
-        width = rounded_up if self.backend.jit_compile else int
-        cut = Minibatches(batch.weight, schedule.minibatches, size, width=width, block=self.block)
-        ends = self.algorithm.ends_update
-        for columns, present in cut.epochs(schedule.epochs, self.rngs, rows, self.backend):
-            active = learn & present
-            self._run(self.steps, columns, active, self.count, metrics)
-            self.count += active
-            if ends is not None and np.count_nonzero(active):
-                learn = learn & ~(active & ends(metrics.last(), self.hyper.values))
+        grouped = [(turns, list(steps)) for turns, steps in groupby(self.steps, key=lambda step: step.phase.turns)]
+        for turns, phases in grouped or [(None, [])]:
+            for active in [learn] if turns is None else turns(self._rng(), len(learn)) & learn:
+                self._over(batch, phases, columns, active, schedule, batch_size, metrics)
+                if turns is not None:
+                    columns[OF_TEAM] |= self._after_turn(columns, active)
 
-    def draw(self, draw: Draw, weight: Array) -> dict[str, Any]:
-        """Draw random numbers for the rows of positive weight [K, B], as tensors by name."""
-        drawn = drawn_rows(draw, self.rngs, weight > 0)
-        tensors: dict[str, Any] = self.backend.tensor(drawn)
-        return tensors
+    def whole(self, make: GradientPass, columns: Columns, learn: Array, share: Array, metrics: MeanMetrics) -> None:
+        """Make a pass over transitions, and move the target networks by `share` [K], in a single call."""
+        due = [_due(step, learn, self._counts()) for step in self.steps]
+        given = columns, self._numbers(), due, share
+
+        def drawn(step: Any, due: Array) -> Mapping[str, Any]:
+            return self._drawn(step, columns, due).get(ALONE, {})
+
+        for result in make(*given, drawn):
+            metrics.add(*result)
+        self._count(learn)
+
+    def _over(
+        self, batch: Any, phases: Sequence[Any], columns: Columns, learn: Array, schedule: UpdateSchedule,
+        batch_size: int, metrics: MeanMetrics,
+    ) -> None:  # fmt: skip
+        """Run some phases over all minibatches, for the agents that learn."""
+        ends = self.team.algorithm.ends_update
+        for rows, present in self._minibatches(batch, columns, schedule, batch_size):
+            active = learn & present
+            for step in phases:
+                self._step(step, rows, self._due(step, active), metrics)
+            self._count(active)
+            if ends is not None and np.count_nonzero(active):
+                learn = learn & ~(active & ends(metrics.last(), self.members[ALONE].hyper.values))
+
+    def _minibatches(
+        self, batch: Any, columns: Columns, schedule: UpdateSchedule, batch_size: int
+    ) -> Iterator[tuple[Columns, Array]]:
+        """Yield the columns of each minibatch, and the agents that have rows in it, [K] bool."""
+        if self.team.is_joint:
+            yield from team_minibatches(self.team, batch, columns, schedule, self._rng())
+        elif isinstance(batch, Rollout):
+            width = rounded_up if self.backend.jit_compile else int
+            cut = self._cut(batch, schedule, batch_size, width, self.team.algorithm.needs().block or 1)
+            rows, rngs = _without_weight(columns[ALONE]), self.members[ALONE].rngs("update")
+            for dealt, present in cut.epochs(schedule.epochs, rngs, rows, self.backend):
+                yield {ALONE: dealt}, present
+        else:
+            yield columns, np.ones(self.team.num_agents, bool)
+
+    def _step(self, step: Any, columns: Columns, due: Array, metrics: MeanMetrics) -> None:
+        """Make a gradient step for the agents where `due` [K] is True; none if there are none."""
+        if np.count_nonzero(due):
+            drawn = self._drawn(step, columns, due)
+            given = {key: {**own, **drawn.get(key, {})} for key, own in columns.items()} if drawn else columns
+            metrics.add(step, step(given, self._numbers(), due), due)
+
+    def _due(self, step: Any, active: Array) -> Array:
+        """Return the agents for which a step is due, of those that are `active`, [K] bool.
+
+        The agents of a team make their steps together: those of its agent with most passes.
+        """
+        counts = self._counts()
+        if self.team.is_joint:
+            counts = np.full_like(counts, counts.max(where=active, initial=0))
+        return _due(step, active, counts)
+
+    def _drawn(self, step: Any, columns: Columns, due: Array) -> dict[str, Any]:
+        """Return random numbers of a step for the rows of each member, as tensors, from the agents' generators.
+
+        Agents alone draw for their own rows; the rows of a team are drawn for together.
+        """
+        result = {}
+        own = self.team.by_member(due)
+        for key, member in self.members.items():
+            phase = step.phase if key == ALONE else member.algorithm.phases[step.number]
+            if (draw := phase.draw) is not None:
+                weight = np.asarray(self.backend.numpy(columns[key]["weight"]))
+                rows = np.ones(weight.shape, bool) if self.team.is_joint else (weight > 0) & own[key][:, None]
+                result[key] = self.backend.tensor(drawn_rows(draw, member.rngs("update"), rows))
+        return result
 
     def _at_once(
-        self, cut: Minibatches, rows: Mapping[str, Any], learn: Array, epochs: int, metrics: MeanMetrics
-    ) -> None:
+        self, batch: Rollout, columns: Columns, learn: Array, schedule: UpdateSchedule, batch_size: int,
+        metrics: MeanMetrics,
+    ) -> None:  # fmt: skip
         """Make all gradient steps over a rollout in a single call; see `GradientSteps.at_once`."""
-        (step,), dealt = self.steps, cut.dealt(epochs, self.rngs)
+        (step,), member = self.steps, self.members[ALONE]
+        dealt = self._cut(batch, schedule, batch_size, int).dealt(schedule.epochs, member.rngs("update"))
         due = dealt.present & learn
-        measured = step(rows, dealt, self.hyper.stacked(), due)
+        measured = step(_without_weight(columns[ALONE]), dealt, member.hyper.stacked(), due)
         for values, active in zip(measured, due, strict=True):
             if np.count_nonzero(active):
                 metrics.add(step, values, active)
-        self.count += due.sum(0)
+        self._count(due.sum(0))
 
-    def _run(
-        self, steps: Iterable[Any], columns: Mapping[str, Any], active: Array, passes: Array, metrics: MeanMetrics
-    ) -> None:
-        """Run the due phases in order for the agents that are `active`.
+    def _cut(
+        self, batch: Rollout, schedule: UpdateSchedule, batch_size: int, width: Any, block: int = 1
+    ) -> Minibatches:
+        return Minibatches(
+            batch.weight, schedule.minibatches, schedule.batch_size or batch_size, width=width, block=block
+        )
 
-        active: [K] bool.  passes: [K], numbers of earlier passes; a phase is due on every n-th one.
-        """
-        for step in steps:
-            due = active if step.phase.every == 1 else active & (passes % step.phase.every == 0)
-            if not np.count_nonzero(due):
-                continue
-            given = columns
-            if step.phase.draw is not None:
-                weight = np.asarray(self.backend.numpy(columns["weight"]))
-                given = {**columns, **self.draw(step.phase.draw, weight * due[:, None])}
-            metrics.add(step, step(given, self.hyper.stacked(), due), due)
+    def _numbers(self) -> dict[str, Any]:
+        """Return the hyperparameters of each member, [H, K_i, 1]."""
+        return {key: member.hyper.stacked() for key, member in self.members.items()}
+
+    def _counts(self) -> Array:
+        """Return the numbers of gradient steps of all agents, [K]."""
+        return np.concatenate([member.gradient_steps for member in self.members.values()])
+
+    def _count(self, steps: Array) -> None:
+        """Add gradient steps of all agents, [K] int or bool."""
+        for key, own in self.team.by_member(steps).items():
+            self.members[key].gradient_steps += own
+
+    def _rng(self) -> np.random.Generator:
+        """Return the generator of the team: that of its first agent."""
+        return self.members[ALONE].rngs("update")[0]
+
+    def in_pass(self, columns: Columns) -> Team:
+        """Return the team with rows and the present weights, as `JointAlgorithm.prepare_team` gets it."""
+        hyper = {key: member.hyper.tensors() for key, member in self.members.items()}
+        return self.team.in_pass(self.backend.ops, self.team.nets, columns, hyper)
+
+    def _after_turn(self, columns: Columns, active: Array) -> dict[str, Any]:
+        """Return the columns of the team that its algorithm computes after the turn of some agents, [K] bool."""
+        learned = [self.backend.tensor(own) for own in self.team.by_member(active).values()]
+        with self.backend.no_gradient():
+            changed: dict[str, Any] = self.team.algorithm.after_turn(  # type: ignore[attr-defined]
+                self.backend.ops, self.in_pass(columns), learned
+            )
+        return changed
+
+
+def _due(step: Any, active: Array, counts: Array) -> Array:
+    """Return the agents that are `active` and whose pass a phase runs in, [K] bool; see `Phase.every`."""
+    every = step.phase.every
+    due: Array = active if every == 1 else active & (counts % every == 0)
+    return due
+
+
+def _without_weight(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: column for name, column in columns.items() if name != "weight"}

@@ -35,24 +35,25 @@ class TeamReader(Reader):
     """
 
     def __init__(
-        self, streams: Streams, parts: Sequence[Sequence[Sequence[int]]], needs: Sequence[Needs], *, one_reward: bool
+        self, streams: Streams, members: Sequence[Sequence[Sequence[int]]], needs: Sequence[Needs], *, one_reward: bool
     ) -> None:
         """Find the players' rows.
 
-        parts: the players of the agents, [K][S] for each part of the team; see `TeamBatch`.  needs: those of each part.
+        members: the players of the agents, [K][S] for each member of the team; see `TeamBatch`.
+        needs: those of each member.
         one_reward: whether the players must have equal rewards.
         """
-        self.parts = [_Part(streams, seats, own) for seats, own in zip(parts, needs, strict=True)]
-        super().__init__(self.parts[0].ring, [row.tolist() for row in self.parts[0].seats], needs[0])
+        self.members = [_Players(streams, seats, own) for seats, own in zip(members, needs, strict=True)]
+        super().__init__(self.members[0].ring, [row.tolist() for row in self.members[0].seats], needs[0])
         self.one_reward = one_reward
-        ends = np.cumsum([len(part.seats) for part in self.parts]).tolist()
+        ends = np.cumsum([len(member.seats) for member in self.members]).tolist()
         self._agents, self._own = ends[-1], [slice(*both) for both in pairwise([0, *ends])]
-        team = {player for held in parts for seats in held for player in seats}
+        team = {player for held in members for seats in held for player in seats}
         self.others = OtherPlayers(streams.spec, self.ring.every, team) if needs[0].joint_actions else None
 
     def size(self) -> Array:
         """Return the number of rows that each agent may learn from, of its player that has most, [K] int64."""
-        return np.concatenate([part.size() for part in self.parts])
+        return np.concatenate([member.size() for member in self.members])
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> TeamBatch:
         """Draw `batch_size` batch steps with the first generator that is not None.  gamma: [K], of all agents.
@@ -69,19 +70,19 @@ class TeamReader(Reader):
             return self.at(*self._draw(rng, batch_size), gamma)
         drawn = self._draw(rng, -(-batch_size // (self.needs.block - self.needs.burn_in)))
         times, envs, valid, learned = self._continued(*drawn)
-        batch = self._batch(times, envs, [part.found(times, envs, valid) for part in self.parts], gamma)
+        batch = self._batch(times, envs, [member.found(times, envs, valid) for member in self.members], gamma)
         batch.weight *= learned
-        for part in batch.parts:
-            part.weight *= np.tile(learned, part.weight.shape[1] // len(learned))
+        for member in batch.members:
+            member.weight *= np.tile(learned, member.weight.shape[1] // len(learned))
         return batch
 
     def at(self, times: Array, envs: Array, gamma: Array) -> TeamBatch:
         """Return the batch steps `times` [B] of environments `envs` [B]; the errors are those of `sample`."""
         every = np.ones(len(times), bool)
-        return self._batch(times, envs, [part.found(times, envs, every) for part in self.parts], gamma)
+        return self._batch(times, envs, [member.found(times, envs, every) for member in self.members], gamma)
 
     def _batch(self, times: Array, envs: Array, found: Sequence[Found], gamma: Array) -> TeamBatch:
-        """Return the batch steps `times` [B] of environments `envs` [B], with the rows that each part has found."""
+        """Return the batch steps `times` [B] of environments `envs` [B], with the rows that each member has found."""
         if self.one_reward and (gamma != gamma[0]).any():
             raise AgentError(
                 "the agents of a team have one discount, and gamma is "
@@ -97,23 +98,23 @@ class TeamReader(Reader):
             next_others = np.where(going_on[:, None], next_others, np.float32(0))
             unknown = self.others.unknown_next(times, envs, going_on)
         rows = [
-            part.rows(each, times, envs, going_on, unknown, gamma[own])
-            for part, each, own in zip(self.parts, found, self._own, strict=True)
+            member.rows(each, times, envs, going_on, unknown, gamma[own])
+            for member, each, own in zip(self.members, found, self._own, strict=True)
         ]
         reward = self._reward(rows, in_time, envs) if self.one_reward else np.zeros(len(times), np.float32)
-        valued = np.concatenate([part.next_present.reshape(-1, len(times)) for part in rows]).any(0)
+        valued = np.concatenate([member.next_present.reshape(-1, len(times)) for member in rows]).any(0)
         state = next_state = None
         if self.needs.state is not None:
             state, next_state = (each[None] for each in self.ring.states[self.needs.state.kind].at_times(times, envs))
         return TeamBatch(
-            parts=rows, reward=reward[None], discount=np.where(valued, gamma[0], 0.0).astype(np.float32)[None],
+            members=rows, reward=reward[None], discount=np.where(valued, gamma[0], 0.0).astype(np.float32)[None],
             weight=np.asarray(known.any(0), np.float32)[None], state=state, next_state=next_state,
             others=others, next_others=next_others,
         )  # fmt: skip
 
     def _draw(self, rng: np.random.Generator, count: int) -> tuple[Array, Array]:
         """Return the batch steps and environments [count] that are drawn, uniformly and with replacement."""
-        oldest, envs = max(part.ring.oldest for part in self.parts), self.ring.num_envs
+        oldest, envs = max(member.ring.oldest for member in self.members), self.ring.num_envs
         if self.others is not None:
             oldest = max(oldest, self.others.oldest)
         places = (self.ring.now - oldest) * envs
@@ -137,8 +138,8 @@ class TeamReader(Reader):
         length, burn_in = self.needs.block, self.needs.burn_in
         places = np.arange(length) - burn_in
         times, envs = (first[:, None] + places).reshape(-1), np.repeat(envs, length)
-        there = np.clip(times, max(part.ring.oldest for part in self.parts), self.ring.now - 1)
-        found = [part.found(there, envs, np.ones(len(there), bool)) for part in self.parts]
+        there = np.clip(times, max(member.ring.oldest for member in self.members), self.ring.now - 1)
+        found = [member.found(there, envs, np.ones(len(there), bool)) for member in self.members]
         going_on = goes_on(found).reshape(-1, length)
         valid = (self._drawable(there, envs) & (times == there)).reshape(-1, length)
         valid[:, burn_in + 1 :] &= going_on[:, burn_in:-1]
@@ -149,7 +150,7 @@ class TeamReader(Reader):
 
     def _drawable(self, times: Array, envs: Array) -> Array:
         """Return whether an agent may learn from a closed row of the batch steps, [B] bool."""
-        return np.logical_or.reduce([part.drawable(times, envs).any(0) for part in self.parts])
+        return np.logical_or.reduce([member.drawable(times, envs).any(0) for member in self.members])
 
     def check(self) -> None:
         """See `Reader`; raises AgentError for rewards of the team's players that differ and must be equal."""
@@ -165,13 +166,15 @@ class TeamReader(Reader):
 
     def _unequal(self) -> tuple[str, str]:
         """Return where in the memory rewards differ that must be equal, and which, in words; empty without any."""
-        oldest, envs = max(part.ring.oldest for part in self.parts), self.ring.num_envs
+        oldest, envs = max(member.ring.oldest for member in self.members), self.ring.num_envs
         for first in range(oldest, self.ring.now, CHECKED) if self.one_reward else ():
             last = min(first + CHECKED, self.ring.now)
             times, env = np.repeat(np.arange(first, last), envs), np.tile(np.arange(envs), last - first)
             valid = self._drawable(times, env)
-            found = [part.found(times, env, valid) for part in self.parts]
-            rewards = [part.ring.read(part.ring.reward, own.cells) for part, own in zip(self.parts, found, strict=True)]
+            found = [member.found(times, env, valid) for member in self.members]
+            rewards = [
+                member.ring.read(member.ring.reward, own.cells) for member, own in zip(self.members, found, strict=True)
+            ]
             _, difference = self._one_reward(
                 np.concatenate(rewards), np.concatenate([own.in_time for own in found]), env
             )
@@ -181,7 +184,7 @@ class TeamReader(Reader):
 
     def _reward(self, rows: Sequence[TeamRows], in_time: Array, envs: Array) -> Array:
         """Return the reward of the team, [B] float32; raises AgentError if its players' rewards differ."""
-        rewards = np.concatenate([part.reward.reshape(-1, len(envs)) for part in rows])
+        rewards = np.concatenate([member.reward.reshape(-1, len(envs)) for member in rows])
         high, difference = self._one_reward(rewards, in_time, envs)
         if difference:
             raise _refusal(difference)
@@ -192,7 +195,7 @@ class TeamReader(Reader):
         high, b = compare(rewards, in_time)
         if b is None:
             return high, ""
-        names = [name for part in self.parts for name in part.names]
+        names = [name for member in self.members for name in member.names]
         rewarded = [f"{name} {rewards[i, b]:g}" for i, name in enumerate(names) if in_time[i, b]]
         return high, f"theirs differ in environment {envs[b]}: {', '.join(rewarded)}"
 
@@ -221,7 +224,7 @@ def goes_on(found: Sequence[Found]) -> Array:
     return np.asarray(np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0))
 
 
-class _Part(Reader):
+class _Players(Reader):
     """The players of agents with equal spaces: K agents of S seats each, N = K * S players of one group.
 
     names: the players' names, [N].

@@ -30,12 +30,12 @@ class TeamRolloutReader(TeamReader):
     rollouts = True
 
     def __init__(
-        self, streams: Streams, parts: Sequence[Sequence[Sequence[int]]], needs: Sequence[Needs], *, one_reward: bool
+        self, streams: Streams, members: Sequence[Sequence[Sequence[int]]], needs: Sequence[Needs], *, one_reward: bool
     ) -> None:
         """Start with the next decisions; see `TeamReader`."""
-        super().__init__(streams, parts, needs, one_reward=one_reward)
+        super().__init__(streams, members, needs, one_reward=one_reward)
         self.earliest = self.ring.coming
-        rings = self.ring.every if self.others else [part.ring for part in self.parts]
+        rings = self.ring.every if self.others else [member.ring for member in self.members]
         self._depth = max(ring.deepest for ring in rings)
         for ring in {id(ring): ring for ring in rings}.values():
             ring.register(self)
@@ -54,7 +54,7 @@ class TeamRolloutReader(TeamReader):
         valid = self._drawable(times, envs)
         if not np.count_nonzero(valid):
             raise AgentError("no batch step of the team ended since the last rollout; ask `size()` first")
-        found = [part.found(times, envs, valid) for part in self.parts]
+        found = [member.found(times, envs, valid) for member in self.members]
         batch = self._batch(times, envs, found, gamma)
         self.earliest = self.ring.now
         cut = np.ones(batch.weight.shape, bool)
@@ -63,8 +63,8 @@ class TeamRolloutReader(TeamReader):
 
     def drop(self, k: int, seat: int | None = None) -> None:
         """Exclude past decisions of agent k's players, or of the player in its seat `seat`, from all rollouts."""
-        part, own = next((p, own) for p, own in zip(self.parts, self._own, strict=True) if k < own.stop)
-        since = part.since.reshape(len(part.seats), -1)[k - own.start]
+        member, own = next((p, own) for p, own in zip(self.members, self._own, strict=True) if k < own.stop)
+        since = member.since.reshape(len(member.seats), -1)[k - own.start]
         since[slice(None) if seat is None else seat] = self.ring.coming
 
     def holds(self, time: int) -> bool:
@@ -73,20 +73,20 @@ class TeamRolloutReader(TeamReader):
 
     def state(self) -> State:
         """Return which batch steps have been taken, and from which on each player's decisions are learned from."""
-        return State({"since": self.earliest}, {"dropped": np.concatenate([part.since for part in self.parts])})
+        return State({"since": self.earliest}, {"dropped": np.concatenate([member.since for member in self.members])})
 
     def restore(self, state: State) -> None:
         """See `TeamReader`; raises SaveError for a batch step later than those of the ring."""
         super().restore(state)
         self.earliest = state.count("since", 0, self.ring.coming)
-        players = [len(part.since) for part in self.parts]
+        players = [len(member.since) for member in self.members]
         dropped = state.array("dropped", np.int64, (sum(players),))
         within(state.place("dropped"), dropped, 0, self.ring.coming)
-        for part, since in zip(self.parts, np.split(dropped, np.cumsum(players)[:-1]), strict=True):
-            part.since[...] = since
+        for member, since in zip(self.members, np.split(dropped, np.cumsum(players)[:-1]), strict=True):
+            member.since[...] = since
 
     def _places(self) -> tuple[Array, Array]:
         """Return the batch steps that have not been taken, and their environments, each [B]."""
-        times = np.arange(max([self.earliest, *(part.ring.oldest for part in self.parts)]), self.ring.now)
+        times = np.arange(max([self.earliest, *(member.ring.oldest for member in self.members)]), self.ring.now)
         envs = self.ring.num_envs
         return np.tile(times, envs), np.repeat(np.arange(envs), len(times))

@@ -10,7 +10,7 @@ from marltrain.core.errors import ConfigError, SaveError
 from marltrain.core.settings import checked_arguments, setting
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
-from marltrain.policies.learner.gradient_step import GRADIENT_NOISE
+from marltrain.policies.learner.gradient_noise import GRADIENT_NOISE
 from marltrain.policies.learner.learner import Learner
 from marltrain.policies.learner.measurements import EFFECTIVE
 from marltrain.storage.checks import counted, of_type

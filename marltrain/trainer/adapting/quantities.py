@@ -8,7 +8,7 @@ from typing import Any
 
 from marltrain.core.errors import ConfigError, did_you_mean
 from marltrain.policies.interface.algorithm import MOST_ROWS
-from marltrain.policies.learner.gradient_step import GRADIENT_NOISE, GRADIENT_ROWS, GRADIENT_SIGNAL
+from marltrain.policies.learner.gradient_noise import GRADIENT_NOISE, GRADIENT_ROWS, GRADIENT_SIGNAL
 from marltrain.policies.learner.measurements import EFFECTIVE, noise_scale
 from marltrain.storage.checks import of_type
 

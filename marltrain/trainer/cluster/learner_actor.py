@@ -13,7 +13,7 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.batches.batch import TeamBatch, map_batch
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import Learner
-from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, parts_of
+from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, members_of
 from marltrain.processes.ray_actors import Served
 from marltrain.trainer.cluster.learner_messages import LearningTask, UpdateAnswer, UpdateOrder, changed, learner_of
 from marltrain.trainer.cluster.messages import unpacked
@@ -37,11 +37,11 @@ class LearnerActor(Served):
         """Build the learner of a share; `load` sets its state."""
         os.environ["OMP_NUM_THREADS"] = str(task.threads)  # read when the framework is loaded
         backend = make_backend(task.backend, task.device, jit_compile=task.jit_compile)
-        parts = [
+        members = [
             AlgorithmLearner(unpacked(made_of), backend, [0] * agents, draw=False)
             for made_of, agents in zip(task.made_of, task.agents, strict=True)
         ]
-        self._learners[share] = learner_of(task, parts)
+        self._learners[share] = learner_of(task, members)
 
     def _load(self, share: int, state: Trained) -> None:
         """Set the state of a learner."""
@@ -50,27 +50,27 @@ class LearnerActor(Served):
     def _update(self, share: int, order: UpdateOrder) -> UpdateAnswer:
         """Make an update."""
         begun, learner = time.monotonic(), self._learners[share]
-        parts, batch = parts_of(learner), map_batch(np.array, order.batch)  # what Ray gives is read-only
-        for part, numbers in zip(parts, order.numbers, strict=True):
-            numbers.put(part)
+        members, batch = members_of(learner), map_batch(np.array, order.batch)  # what Ray gives is read-only
+        for member, numbers in zip(members, order.numbers, strict=True):
+            numbers.put(member)
         metrics = learner.update(batch, learn=np.array(order.learn), batch_size=order.batch_size)
         return UpdateAnswer(
             metrics, dict(learner.skipped), None if isinstance(batch, TeamBatch) else getattr(batch, "errors", None),
-            tuple(part.updates for part in parts), tuple(part.gradient_steps for part in parts),
-            tuple(_adapted(part, numbers.hyper) for part, numbers in zip(parts, order.numbers, strict=True)),
+            tuple(member.updates for member in members), tuple(member.gradient_steps for member in members),
+            tuple(_adapted(member, numbers.hyper) for member, numbers in zip(members, order.numbers, strict=True)),
             time.monotonic() - begun,
         )  # fmt: skip
 
     def _weights(self, share: int) -> tuple[TrainedWeights, ...]:
-        """Return the networks by which the agents of each part act."""
-        return tuple(TrainedWeights.of(part.weights, complete=False) for part in parts_of(self._learners[share]))
+        """Return the networks by which the agents of each member act."""
+        return tuple(TrainedWeights.of(member.weights, complete=False) for member in members_of(self._learners[share]))
 
     def _state(self, share: int) -> Trained:
         """Return the state of a learner."""
         return Trained.of(self._learners[share])
 
 
-def _adapted(part: AlgorithmLearner, sent: Any) -> dict[str, Any]:
+def _adapted(member: AlgorithmLearner, sent: Any) -> dict[str, Any]:
     """Return the hyperparameters that an update has changed."""
-    names = changed(part, sent)
-    return {name: part.hyper.values[name] for name in names}
+    names = changed(member, sent)
+    return {name: member.hyper.values[name] for name in names}

@@ -13,7 +13,7 @@ from marltrain.core.layout import Array
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
-from marltrain.policies.learner.learner_snapshot import parts_of
+from marltrain.policies.learner.learner_snapshot import members_of
 from marltrain.trainer.cluster.messages import packed
 from marltrain.trainer.seats.seats import Seats, TeamSeats
 
@@ -24,7 +24,7 @@ CPU = "cpu"
 class LearningTask:
     """Some agents of a learner, as an actor needs them to learn.
 
-    made_of: the algorithm of each part, see `packed`.  agents: the number of agents of each part.
+    made_of: the algorithm of each member, see `packed`.  agents: the number of agents of each member.
     team: seats and order of a `JointLearner`; None for an `AlgorithmLearner`.
     backend, device, jit_compile: see `make_backend`.  threads: of an operation.
     """
@@ -44,8 +44,8 @@ class LearningTask:
         resources: of each actor.  actors: their number.
         Raises ConfigError for a learner that actors cannot hold.
         """
-        parts, given = _checked(seated), dict(resources or {})
-        backend = parts[0].backend
+        members, given = _checked(seated), dict(resources or {})
+        backend = members[0].backend
         on_gpu = given.get("num_gpus", 0) > 0
         if CPU not in str(backend.device).lower() and not on_gpu:
             raise ConfigError(
@@ -54,33 +54,33 @@ class LearningTask:
             )
         team = seated.places if isinstance(seated, TeamSeats) else None
         return cls(
-            tuple(packed(part, seated.who) for part in parts),
-            (agents,) if team is None else tuple(part.num_agents for part in parts), team,
+            tuple(packed(member, seated.who) for member in members),
+            (agents,) if team is None else tuple(member.num_agents for member in members), team,
             backend.name, "auto" if on_gpu else CPU, backend.jit_compile,
             max(1, int(given.get("num_cpus", 0)) or backend.threads() // actors),
         )  # fmt: skip
 
 
 def _checked(seated: Seats) -> list[AlgorithmLearner]:
-    """Return the parts of a learner; raises ConfigError for one that actors cannot hold."""
+    """Return the members of a learner; raises ConfigError for one that actors cannot hold."""
     learner = seated.learner
-    if not isinstance(learner, AlgorithmLearner | JointLearner) or any(p.weights.custom for p in parts_of(learner)):
+    if not isinstance(learner, AlgorithmLearner | JointLearner) or any(p.weights.custom for p in members_of(learner)):
         raise ConfigError(
             "learner actors hold agents of marltrain's own algorithms over NetworkSpecs; the agent of "
             f"{seated.who} is of another kind. Leave learners out, or let it not learn (mt.FrozenAgent)"
         )
-    parts = parts_of(learner)
-    if (strategy := parts[0].backend.strategy) is not None:
+    members = members_of(learner)
+    if (strategy := members[0].backend.strategy) is not None:
         raise ConfigError(
             f"the agent of {seated.who} has {strategy}, which splits its minibatches, and learners= splits agents: "
             "leave one of them out"
         )
-    return parts
+    return members
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What the driver may have changed in a part of a learner since the last update.
+    """What the driver may have changed in a member of a learner since the last update.
 
     hyper: name -> [k] float64.  update_schedule: see `Learner`.  effective, noise: see `Measurements`.
     """
@@ -91,21 +91,21 @@ class Numbers:
     noise: bool
 
     @classmethod
-    def of(cls, part: AlgorithmLearner, rows: slice) -> Numbers:
+    def of(cls, member: AlgorithmLearner, rows: slice) -> Numbers:
         """Return the numbers of some agents."""
-        hyper = {name: values[rows].copy() for name, values in part.hyper.values.items()}
-        return cls(hyper, part.update_schedule, part.measured.effective, part.measured.noise)
+        hyper = {name: values[rows].copy() for name, values in member.hyper.values.items()}
+        return cls(hyper, member.update_schedule, member.measured.effective, member.measured.noise)
 
-    def put(self, part: AlgorithmLearner) -> None:
+    def put(self, member: AlgorithmLearner) -> None:
         """Set the numbers of a learner."""
-        part.hyper.adapt(changed(part, self.hyper), np.ones(part.num_agents, bool))
-        part.update_schedule = self.update_schedule
-        part.measured.measure(effective=self.effective, noise=self.noise)
+        member.hyper.adapt(changed(member, self.hyper), np.ones(member.num_agents, bool))
+        member.update_schedule = self.update_schedule
+        member.measured.measure(effective=self.effective, noise=self.noise)
 
 
-def changed(part: AlgorithmLearner, hyper: Mapping[str, Array]) -> dict[str, Array]:
+def changed(member: AlgorithmLearner, hyper: Mapping[str, Array]) -> dict[str, Array]:
     """Return the hyperparameters that differ from those of a learner."""
-    now = part.hyper.values
+    now = member.hyper.values
     return {name: values for name, values in hyper.items() if not np.array_equal(values, now[name])}
 
 
@@ -113,7 +113,7 @@ def changed(part: AlgorithmLearner, hyper: Mapping[str, Array]) -> dict[str, Arr
 class UpdateOrder:
     """An update of k agents, or of a team.
 
-    batch: their rows.  learn: [k] bool.  batch_size: see `Learner.update`.  numbers: of each part.
+    batch: their rows.  learn: [k] bool.  batch_size: see `Learner.update`.  numbers: of each member.
     """
 
     batch: Any
@@ -127,7 +127,7 @@ class UpdateAnswer:
     """The outcome of an update of k agents.
 
     metrics: name -> [k].  skipped: see `Learner.skipped`.  errors: [k, B], see `Transitions`; None without them.
-    updates, gradient_steps: of each part, [k] int64.  hyper: of each part, name -> [k], those that the update changed.
+    updates, gradient_steps: of each member, [k] int64.  hyper: of each member, name -> [k], the changed values.
     seconds: that it took.
     """
 
@@ -154,7 +154,7 @@ def joined_metrics(
     names = dict.fromkeys(name for answer in result for name in answer.metrics)
     metrics, skipped = {}, {}
     for name in names:
-        parts = [
+        values = [
             np.full(k, np.nan) if answer is None or name not in answer.metrics else answer.metrics[name]
             for answer, k in zip(answers, agents, strict=True)
         ]
@@ -162,12 +162,12 @@ def joined_metrics(
             own if answer is None or name not in answer.metrics else answer.skipped.get(name, np.zeros(k, bool))
             for answer, k, own in zip(answers, agents, learn, strict=True)
         ]
-        metrics[name], left = np.concatenate(parts), np.concatenate(absent)
+        metrics[name], left = np.concatenate(values), np.concatenate(absent)
         if left.any():
             skipped[name] = left
     return metrics, skipped
 
 
-def learner_of(task: LearningTask, parts: Sequence[AlgorithmLearner]) -> Learner:
-    """Return the learner of a task from its parts."""
-    return parts[0] if task.team is None else JointLearner(parts, *task.team)
+def learner_of(task: LearningTask, members: Sequence[AlgorithmLearner]) -> Learner:
+    """Return the learner of a task from its members."""
+    return members[0] if task.team is None else JointLearner(members, *task.team)

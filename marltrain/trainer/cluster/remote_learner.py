@@ -11,7 +11,7 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import map_batch
 from marltrain.policies.learner.learner import Learner
-from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, parts_of
+from marltrain.policies.learner.learner_snapshot import Trained, TrainedWeights, members_of
 from marltrain.trainer.cluster.learner_messages import Numbers, UpdateAnswer, UpdateOrder, joined_metrics
 from marltrain.trainer.cluster.learners import UPDATE, LearnerActors, Share
 
@@ -26,15 +26,15 @@ class RemoteLearner:
 
     def __init__(self, learner: Learner, shares: Sequence[Share], actors: LearnerActors) -> None:
         """Lend the learner to the shares, which are in the actors."""
-        self.learner, self.shares, self._parts, self._actors = learner, list(shares), parts_of(learner), actors
+        self.learner, self.shares, self._members, self._actors = learner, list(shares), members_of(learner), actors
         self._actors_outdated, self._driver_outdated = True, False
         self._ordered: list[bool] = []  # the shares that make the update
         self._weights_changed = [False for _ in shares]  # of each share, since the weights were taken
         self._whole = False
         self._batch: Any = None
         self._learn: list[Array] = []
-        for part in self._parts:
-            part.copies.lend(self.fetch, self._changed)
+        for member in self._members:
+            member.copies.lend(self.fetch, self._changed)
 
     def order(self, batch: Any, learn: Array, batch_size: int) -> None:
         """Start an update; see `Learner.update`.  A share without a row to learn from makes none."""
@@ -51,7 +51,7 @@ class RemoteLearner:
             rows = batch if len(self.shares) == 1 else map_batch(itemgetter(share.rows), batch)
             self._ordered.append(len(self.shares) == 1 or bool(np.count_nonzero(rows.weight)))
             if self._ordered[-1]:
-                numbers = tuple(Numbers.of(part, share.rows) for part in self._parts)
+                numbers = tuple(Numbers.of(member, share.rows) for member in self._members)
                 share.call(UPDATE, UpdateOrder(rows, own, batch_size, numbers))
         self._weights_changed = [old or new for old, new in zip(self._weights_changed, self._ordered, strict=True)]
         self._driver_outdated = True
@@ -83,8 +83,8 @@ class RemoteLearner:
             return
         asked = zip(self.shares, self._weights_changed, strict=True)
         results = [share.result() if moved else self._known(share.rows) for share, moved in asked]
-        for part, pieces in zip(self._parts, zip(*results, strict=True), strict=True):
-            TrainedWeights.joined(pieces).put(part.weights)
+        for member, pieces in zip(self._members, zip(*results, strict=True), strict=True):
+            TrainedWeights.joined(pieces).put(member.weights)
         self._weights_changed = [False for _ in self.shares]
 
     def fetch(self) -> None:
@@ -106,12 +106,12 @@ class RemoteLearner:
         try:
             self.fetch()
         finally:
-            for part in self._parts:
-                part.copies.end()
+            for member in self._members:
+                member.copies.end()
 
     def _known(self, rows: slice) -> tuple[TrainedWeights, ...]:
-        """Return the networks by which some agents act, of each part, as they are here."""
-        return tuple(TrainedWeights.of(part.weights, complete=False).rows(rows) for part in self._parts)
+        """Return the networks by which some agents act, of each member, as they are here."""
+        return tuple(TrainedWeights.of(member.weights, complete=False).rows(rows) for member in self._members)
 
     def _states(self) -> list[Trained]:
         """Return the states of the shares, which keep them."""
@@ -129,12 +129,12 @@ class RemoteLearner:
 
     def _count(self, rows: slice, answer: UpdateAnswer) -> None:
         """Take over the counts of an update, and the hyperparameters that it has changed."""
-        for i, part in enumerate(self._parts):
-            part.updates[rows], part.gradient_steps[rows] = answer.updates[i], answer.gradient_steps[i]
-            whole = {name: part.hyper.values[name].copy() for name in answer.hyper[i]}
+        for i, member in enumerate(self._members):
+            member.updates[rows], member.gradient_steps[rows] = answer.updates[i], answer.gradient_steps[i]
+            whole = {name: member.hyper.values[name].copy() for name in answer.hyper[i]}
             for name, values in answer.hyper[i].items():
                 whole[name][rows] = values
-            part.hyper.adapt(whole, np.ones(part.num_agents, bool))
+            member.hyper.adapt(whole, np.ones(member.num_agents, bool))
 
     def _set_errors(self, answers: Sequence[UpdateAnswer | None]) -> None:
         """Set the errors of the batch's rows, which make priorities."""

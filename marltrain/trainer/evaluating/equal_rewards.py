@@ -31,7 +31,7 @@ class EqualRewards:
         """
         self._spec, self._team_rewards = spec, team_rewards
         self.teams = [
-            (seated.learner.algorithm.name, np.sort(np.concatenate([part.players.ravel() for part in seated.parts])))
+            (seated.learner.algorithm.name, np.sort(np.concatenate([held.players.ravel() for held in seated.members])))
             for seated in seats
             if isinstance(seated, TeamSeats) and seated.learner.algorithm.one_reward
             and seated.reading(learning).learn.any() and not (team_rewards is not None and team_rewards.one_for_all)

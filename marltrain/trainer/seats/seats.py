@@ -130,12 +130,12 @@ class LearnerSeats(Seats):
         return np.stack([np.concatenate([own, np.delete(values, k, 0).ravel()]) for k, own in enumerate(values)])
 
 
-def _players(parts: Sequence[LearnerSeats]) -> Array:
-    return np.concatenate([part.players.ravel() for part in parts])
+def _players(members: Sequence[LearnerSeats]) -> Array:
+    return np.concatenate([member.players.ravel() for member in members])
 
 
-def _places(parts: Sequence[LearnerSeats]) -> tuple[list[int], list[int]]:
-    return [part.players.shape[1] for part in parts], np.argsort(_players(parts)).tolist()
+def _places(members: Sequence[LearnerSeats]) -> tuple[list[int], list[int]]:
+    return [member.players.shape[1] for member in members], np.argsort(_players(members)).tolist()
 
 
 def _silent(learns: Array) -> list[tuple[int, int]]:
@@ -144,61 +144,61 @@ def _silent(learns: Array) -> list[tuple[int, int]]:
 
 @dataclass(eq=False)
 class TeamSeats(Seats):
-    """A `JointLearner` and the seats of its parts."""
+    """A `JointLearner` and the seats of its members."""
 
     learner: JointLearner
-    parts: list[LearnerSeats]
+    members: list[LearnerSeats]
 
     @classmethod
-    def of(cls, parts: list[LearnerSeats]) -> TeamSeats:
+    def of(cls, members: list[LearnerSeats]) -> TeamSeats:
         """Join the learners of a team; raises AgentError if they do not fit, or for another number of players."""
-        players = _players(parts)
-        learners = [part.learner for part in parts if isinstance(part.learner, AlgorithmLearner)]
+        players = _players(members)
+        learners = [member.learner for member in members if isinstance(member.learner, AlgorithmLearner)]
         settings = learners[0].algorithm.settings
         if settings.team_size != len(players):
             raise AgentError(
                 f"{learners[0].algorithm.name}: the agents of team {settings.team!r} were made for "
                 f"{settings.team_size} players, and they play {len(players)} "
-                f"({', '.join(parts[0].names[p] for p in np.sort(players))}). Make them in one call of make_agents for "
-                "this environment, and name each player's algorithm if not all players are in the team: "
+                f"({', '.join(members[0].names[p] for p in np.sort(players))}). Make them in one call of make_agents "
+                "for this environment, and name each player's algorithm if not all players are in the team: "
                 'make_agents({"player": "algorithm", ...}, env)'
             )
-        return cls(JointLearner(learners, *_places(parts)), parts)
+        return cls(JointLearner(learners, *_places(members)), members)
 
     @property
     def places(self) -> tuple[list[int], list[int]]:
-        """The seats of each part's agents, and the order of the players; see `JointLearner`."""
-        return _places(self.parts)
+        """The seats of each member's agents, and the order of the players; see `JointLearner`."""
+        return _places(self.members)
 
     @property
     def group(self) -> int:  # type: ignore[override]
         """See `Seats`."""
-        return self.parts[0].group
+        return self.members[0].group
 
     @cached_property
     def agents(self) -> list[Agent]:  # type: ignore[override]
-        """The agents of all parts."""
-        return [agent for part in self.parts for agent in part.agents]
+        """The agents of all members."""
+        return [agent for member in self.members for agent in member.agents]
 
     @cached_property
     def labels(self) -> list[str]:
         """See `Seats`."""
-        return [label for part in self.parts for label in part.labels]
+        return [label for member in self.members for label in member.labels]
 
     @property
     def acting(self) -> list[LearnerSeats]:
         """See `Seats`."""
-        return self.parts
+        return self.members
 
     @property
     def all_frozen(self) -> bool:
         """See `Seats`."""
-        return all(part.all_frozen for part in self.parts)
+        return all(member.all_frozen for member in self.members)
 
     def reading(self, mask: Array) -> Reading:
         """See `Seats`; the rows of all players of the team are read."""
-        learns = [seats for part in self.parts for seats in mask[part.players] & ~part.frozen[:, None]]
-        players = [held for part in self.parts for held in part.players.tolist()]
+        learns = [seats for member in self.members for seats in mask[member.players] & ~member.frozen[:, None]]
+        players = [held for member in self.members for held in member.players.tolist()]
         silent = [(k, int(seat)) for k, seats in enumerate(learns) for seat in np.flatnonzero(~seats)]
         return Reading(np.array([seats.any() for seats in learns]), players, silent)
 
@@ -238,8 +238,8 @@ class Seating:
     def recorded(self) -> list[LearnerSeats]:
         """The learners whose rows are stored: those with an agent that may learn, and all of its team."""
         learning = [seats for seats in self.updated if not seats.all_frozen]
-        parts = [part for seats in learning for part in seats.acting]
-        return [seated for seated in self.learners if seated in parts]
+        members = [member for seats in learning for member in seats.acting]
+        return [seated for seated in self.learners if seated in members]
 
     def state(self, but: Sequence[Agent] = ()) -> State:
         """Return the states of the agents, without those in `but`, and the loop states of the learners."""
@@ -311,7 +311,7 @@ def _with_teams(learners: Sequence[LearnerSeats]) -> list[Seats]:
         joint = isinstance(algorithm, JointAlgorithm)
         key = (algorithm.name, algorithm.settings.team) if algorithm is not None and joint else id(seated)
         joined.setdefault(key, []).append(seated)
-    return [TeamSeats.of(parts) if isinstance(key, tuple) else parts[0] for key, parts in joined.items()]
+    return [TeamSeats.of(members) if isinstance(key, tuple) else members[0] for key, members in joined.items()]
 
 
 def _stacked(agents: Sequence[Agent]) -> Learner:

@@ -66,9 +66,9 @@ def check_one_reward(seated: Seats, team_reward: TeamReward) -> None:
     """Raise ConfigError if agents that learn from one reward are in several teams of `team_reward`."""
     if not isinstance(seated, TeamSeats) or not isinstance(team_reward, Mapping):
         return
-    algorithm, names = seated.learner.algorithm, seated.parts[0].names
+    algorithm, names = seated.learner.algorithm, seated.members[0].names
     rewarded = team_of_each("team_reward", team_reward, names)
-    team_of = {p: rewarded[p] for part in seated.parts for p in part.players.ravel().tolist() if p in rewarded}
+    team_of = {p: rewarded[p] for member in seated.members for p in member.players.ravel().tolist() if p in rewarded}
     if algorithm.one_reward and len(set(team_of.values())) > 1:
         text = ", ".join(f"{names[p]} in {team!r}" for p, team in sorted(team_of.items()))
         raise ConfigError(

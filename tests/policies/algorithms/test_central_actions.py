@@ -73,8 +73,8 @@ def test_an_agent_learns_from_the_target_actions_of_others_but_not_through_their
             state.arrays[f"net/{touched}/head0.weight"] *= -30
         two.learner_.load(0, state)
         learner = JointLearner([one.learner_, two.learner_], [1, 1], [0, 1])
-        batch = some_team(np.random.default_rng(1), learner.parts, [1, 1], ROWS)
-        batch.parts[1].next_present[:] = True
+        batch = some_team(np.random.default_rng(1), learner.members, [1, 1], ROWS)
+        batch.members[1].next_present[:] = True
         learner.update(batch, learn=ALL[:2], batch_size=ROWS)
         result[touched] = one.learner_.export(0).arrays
     for touched, same in (("actor", True), ("target_actor", False)):
@@ -90,10 +90,10 @@ def test_an_absent_player_is_not_read_and_its_agent_does_not_learn(kind):
         pair = agents(kind, 2, weight_decay=0.0)
         start = pair[1].learner_.export(0).arrays
         learner = JointLearner([agent.learner_ for agent in pair], [1, 1], [0, 1])
-        batch = some_team(np.random.default_rng(1), learner.parts, [1, 1], ROWS)
-        rows: Any = batch.parts[1]
+        batch = some_team(np.random.default_rng(1), learner.members, [1, 1], ROWS)
+        rows: Any = batch.members[1]
         nobody = np.zeros((1, ROWS), bool)
-        batch.parts[1] = replace(rows, obs=rows.obs + garbage, next_obs=rows.next_obs - garbage, weight=nobody * 1.0,
+        batch.members[1] = replace(rows, obs=rows.obs + garbage, next_obs=rows.next_obs - garbage, weight=nobody * 1.0,
                                  action=rows.action * garbage, present=nobody, next_present=nobody)  # fmt: skip
         learner.update(batch, learn=ALL[:2], batch_size=ROWS)
         end = pair[1].learner_.export(0).arrays
@@ -105,9 +105,9 @@ def test_an_absent_player_is_not_read_and_its_agent_does_not_learn(kind):
 def test_a_loss_that_is_not_finite_stops_only_its_agent():
     team = stacked(agents(mt.MADDPG))
     (batch,) = batches(team, 1)
-    for part in batch.parts:
-        part.weight[:] = 1
-    batch.parts[0].reward[1, 2] = np.inf
+    for member in batch.members:
+        member.weight[:] = 1
+    batch.members[0].reward[1, 2] = np.inf
     before = exported(team)
     measured = team.update(batch, learn=ALL, batch_size=ROWS)
     assert np.isnan(measured["grad_norm/critic"]).tolist() == [False, True, False, False]
@@ -129,14 +129,14 @@ def test_a_shared_agent_is_an_agent_with_the_mean_of_the_gradients_of_its_seats(
     shared = JointLearner([first.frozen_copy().learner_], [2], [0, 1])
     pair = JointLearner([first.learner_, second.learner_], [1, 1], [0, 1])
     start = first.learner_.export(0).arrays
-    batch = some_team(np.random.default_rng(1), shared.parts, [2], ROWS)
-    batch.parts[0].weight[:] = 1
-    parts = [picked(batch.parts[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
+    batch = some_team(np.random.default_rng(1), shared.members, [2], ROWS)
+    batch.members[0].weight[:] = 1
+    members = [picked(batch.members[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
     for learner in (shared, pair):
-        for part in learner.parts:
-            part.rngs = lambda purpose: [Same()]  # type: ignore[method-assign,list-item]
+        for member in learner.members:
+            member.rngs = lambda purpose: [Same()]  # type: ignore[method-assign,list-item]
     shared.update(batch, learn=np.ones(1, bool), batch_size=ROWS)
-    pair.update(replace(batch, parts=parts), learn=np.ones(2, bool), batch_size=ROWS)
+    pair.update(replace(batch, members=members), learn=np.ones(2, bool), batch_size=ROWS)
     (joined,), (one, other) = exported(shared), exported(pair)
     for name in (n for n in joined if n.startswith("net/critic/")):
         moved = 0.5 * (one[name] - start[name]) + 0.5 * (other[name] - start[name])

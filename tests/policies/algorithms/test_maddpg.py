@@ -36,7 +36,7 @@ def test_an_update_by_hand(straight):
     batch, rng = three_steps(), update_rng(agents[1])
     metrics = learner.update(batch, learn=BOTH, batch_size=3)
     after: Any = [linear(agent) for agent in agents]
-    first, second = batch.parts
+    first, second = batch.members
 
     def one_hot(relaxed: np.ndarray) -> np.ndarray:
         return np.eye(2)[relaxed.argmax(-1)] if straight else relaxed

@@ -35,7 +35,7 @@ def test_the_losses_by_hand():
     batch = three_steps()
     rngs, squashed = [update_rng(agent) for agent in agents], SquashedGaussian(BOX)
     metrics = learner.update(batch, learn=BOTH, batch_size=3)
-    first, second = batch.parts
+    first, second = batch.members
     state, following = batch.state[0], batch.next_state[0]
 
     def sampled(obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

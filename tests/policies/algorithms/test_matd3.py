@@ -15,7 +15,7 @@ from tests.policies.algorithms.central import BOTH, TAKEN, WEIGHT, linear, linea
 def values(arrays: dict[str, np.ndarray], name: str, *inputs: np.ndarray) -> np.ndarray:
     """Return the values [2, B] of an agent's two linear critics."""
     joined = np.concatenate(inputs, -1)
-    weight, bias = (arrays[f"net/{name}/head0.{part}"].reshape(2, -1) for part in ("weight", "bias"))
+    weight, bias = (arrays[f"net/{name}/head0.{member}"].reshape(2, -1) for member in ("weight", "bias"))
     result: np.ndarray = weight @ joined.T + bias
     return result
 
@@ -28,7 +28,7 @@ def test_the_target_by_hand():
     normal = update_rng(agents[0]).standard_normal((3, 1), np.float32)
     noise = gumbel([update_rng(agents[1])], (3, 2))[0]
     metrics = learner.update(batch, learn=BOTH, batch_size=3)
-    first, second = batch.parts
+    first, second = batch.members
 
     def out(i: int, obs: np.ndarray) -> np.ndarray:
         result: np.ndarray = obs @ before[i]["net/target_actor/head0.weight"] + before[i]["net/target_actor/head0.bias"]

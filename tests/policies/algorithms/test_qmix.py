@@ -57,7 +57,7 @@ class PlainQMIX:
     def update(self, batch):
         tensor = torch.from_numpy
         taken, following = [], []
-        for i, rows in enumerate(batch.parts):
+        for i, rows in enumerate(batch.members):
             q = self.agents[i](tensor(rows.obs[0])).gather(1, tensor(rows.action[0])[:, None])[:, 0]
             taken.append(torch.where(tensor(rows.present[0]), q, 0.0))
             with torch.no_grad():
@@ -96,7 +96,7 @@ def test_qmix_equals_a_plain_one(backend, skip):
     start = {id(layer): layer.weight.detach().clone() for _, places in plain.places(agents, learner.team)
              for layer in places.values()}  # fmt: skip
     for _ in range(4):
-        batch = some_team(rng, learner.parts, [1, 1], 7)
+        batch = some_team(rng, learner.members, [1, 1], 7)
         metrics = learner.update(batch, learn=BOTH, batch_size=7)
         np.testing.assert_allclose(metrics["loss/total"], plain.update(batch), rtol=1e-4)
     for arrays, places in plain.places(agents, learner.team):

@@ -30,7 +30,7 @@ def first_errors(total: float, target: float) -> float:
 def test_next_actions_are_legal_and_chosen_by_the_online_networks_if_double(double, legal, following):
     _, learner = linear_team(mt.VDN, double=double)
     batch = two_steps()
-    batch.parts[1].next_legal = np.array([[legal, [1, 1, 1], [1, 1, 1]]], bool)
+    batch.members[1].next_legal = np.array([[legal, [1, 1, 1], [1, 1, 1]]], bool)
     third = 4 + 0.5 * (4 if double else 6)  # of the cut step: online, player 0 chooses 0; its target network 1
     metrics = learner.update(batch, learn=BOTH, batch_size=3)
     expected = ((9 - 2 - 0.5 * following) ** 2 + 4 + (4 - third) ** 2) / 3
@@ -50,7 +50,7 @@ def test_a_player_that_died_adds_nothing_to_the_next_value():
     """Player 1 dies in the first step while player 0 goes on: y = 2 + 0.5 * 3."""
     _, learner = linear_team(mt.VDN)
     batch = two_steps()
-    batch.parts[1].next_present[0, 0] = False
+    batch.members[1].next_present[0, 0] = False
     metrics = learner.update(batch, learn=BOTH, batch_size=3)
     np.testing.assert_allclose(metrics["loss/total"], [first_errors(9, 3.5)] * 2, rtol=1e-6)
 
@@ -62,9 +62,9 @@ def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read(kind):
     for garbage in (3.0, -50.0):
         agents, learner = linear_team(kind)
         batch = two_steps()
-        second: Any = batch.parts[1]
+        second: Any = batch.members[1]
         nobody = np.zeros((1, 3), bool)
-        batch.parts[1] = replace(second, obs=second.obs * 0 + garbage, next_obs=second.obs * garbage,
+        batch.members[1] = replace(second, obs=second.obs * 0 + garbage, next_obs=second.obs * garbage,
                                  present=nobody, next_present=nobody)  # fmt: skip
         learner.update(batch, learn=BOTH, batch_size=3)
         for now, was in zip(linear(agents[1]), WEIGHTS["q"][1], strict=True):
@@ -112,7 +112,7 @@ def test_decisions_that_are_not_learned_from_are_in_the_mixture_without_a_gradie
     """
     agents, learner = linear_team(mt.VDN, backend=backend)
     batch = two_steps()
-    for rows, learned in zip(batch.parts, ([[0, 1, 1]], [[1, 0, 1]]), strict=True):
+    for rows, learned in zip(batch.members, ([[0, 1, 1]], [[1, 0, 1]]), strict=True):
         rows.learned = np.array(learned, bool)
         rows.weight *= rows.learned
     metrics = learner.update(batch, learn=BOTH, batch_size=3)
@@ -132,7 +132,7 @@ def test_an_agent_that_learns_from_no_decision_changes_as_one_that_does_not_lear
         agents, learner = linear_team(kind, target_sync=1)
         batch = two_steps()
         if masked:
-            batch.parts[1].learned = np.zeros((1, 3), bool)
+            batch.members[1].learned = np.zeros((1, 3), bool)
         learner.update(batch, learn=np.array([True, masked]), batch_size=3)
         result.append([agent.learner_.export(0).arrays for agent in agents])
     for one, other in zip(*result, strict=True):

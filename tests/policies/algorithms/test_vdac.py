@@ -61,7 +61,7 @@ def test_advantages_and_gradients_by_hand(backend):
     critics = [([[18 - 5], [36 + 9 - 2.5]], [24.5]), ([[18], [9], [18]], [27])]
     # by the logits: -A (chosen - policy) / rows
     logits = array([[4.5, -4.5], [-2.25, 2.25], [-0.625, 0.625]]) / 3, array([[-3, -3, 6], [3, -1.5, -1.5]]) / 2
-    for agent, before, slopes, by_logits, rows in zip(agents, CRITICS, critics, logits, rollout().parts, strict=True):
+    for agent, before, slopes, by_logits, rows in zip(agents, CRITICS, critics, logits, rollout().members, strict=True):
         for now, was, slope in zip(linear(agent, "critic"), before, slopes, strict=True):
             np.testing.assert_allclose(now, array(was) - array(slope) / 3, atol=1e-5)
         weight, bias = linear(agent, "actor")
@@ -82,7 +82,7 @@ def test_after_a_players_death_its_rows_weigh_nothing_and_the_team_goes_on():
     """
     agents, learner = linear_team()
     batch = rollout()
-    second: Any = batch.parts[1]
+    second: Any = batch.members[1]
     second.next_present[0, 0] = second.present[0, 1] = False
     second.weight[0, 1] = 0
     metrics = learner.update(batch, learn=BOTH, batch_size=3)
@@ -96,11 +96,11 @@ def test_an_absent_player_gets_no_gradient_and_its_rows_are_not_read():
     for garbage in (3.0, -50.0):
         agents, learner = linear_team()
         batch = rollout()
-        nobody, second = np.zeros((1, 3), bool), batch.parts[1]
-        batch.parts[1] = replace(second, obs=second.obs * 0 + garbage, next_obs=second.obs * garbage,
+        nobody, second = np.zeros((1, 3), bool), batch.members[1]
+        batch.members[1] = replace(second, obs=second.obs * 0 + garbage, next_obs=second.obs * garbage,
                                  weight=nobody.astype(np.float32), present=nobody, next_present=nobody)  # fmt: skip
         learner.update(batch, learn=BOTH, batch_size=3)
-        assert not any(part.any() for part in linear(agents[1], "actor"))
+        assert not any(member.any() for member in linear(agents[1], "actor"))
         for now, was in zip(linear(agents[1], "critic"), CRITICS[1], strict=True):
             np.testing.assert_array_equal(now, array(was))
         result.append(linear(agents[0], "critic")[0])
@@ -115,7 +115,7 @@ def test_a_decision_that_is_not_learned_from_is_in_the_value_of_the_team_without
     """
     agents, learner = linear_team(backend=backend)
     batch = rollout()
-    batch.parts[1].learned, batch.parts[1].weight[0, 0] = np.array([[0, 1, 1]], bool), 0
+    batch.members[1].learned, batch.members[1].weight[0, 0] = np.array([[0, 1, 1]], bool), 0
     learner.update(batch, learn=BOTH, batch_size=3)
     weight, bias = linear(agents[1], "critic")
     np.testing.assert_allclose(weight, array(CRITICS[1][0]) - [[0], [3], [0]], atol=1e-5)
@@ -184,15 +184,15 @@ def test_a_shared_agent_has_the_advantage_of_the_team_in_all_its_seats():
     shared = JointLearner([first.frozen_copy().learner_], [2], [0, 1])
     pair = JointLearner([first.learner_, second.learner_], [1, 1], [0, 1])
     start = first.learner_.export(0).arrays
-    batch = some_team(np.random.default_rng(1), shared.parts, [2], ROWS)
-    batch.parts[0].weight[...] = 1
+    batch = some_team(np.random.default_rng(1), shared.members, [2], ROWS)
+    batch.members[0].weight[...] = 1
     halves = [slice(None, ROWS), slice(ROWS, None)]
-    parts = [
-        replace(batch.parts[0], **{name: _picked(value, half) for name, value in vars(batch.parts[0]).items()})
+    members = [
+        replace(batch.members[0], **{name: _picked(value, half) for name, value in vars(batch.members[0]).items()})
         for half in halves
     ]
     shared.update(batch, learn=np.ones(1, bool), batch_size=ROWS)
-    pair.update(replace(batch, parts=parts), learn=np.ones(2, bool), batch_size=ROWS)
+    pair.update(replace(batch, members=members), learn=np.ones(2, bool), batch_size=ROWS)
     (joined,), (one, other) = exported(shared), exported(pair)
     for name in (n for n in joined if n.startswith("net/actor/")):
         moved = (one[name] - start[name]) + (other[name] - start[name])

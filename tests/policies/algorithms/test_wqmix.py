@@ -80,7 +80,7 @@ def test_the_greedy_joint_action_is_legal_and_of_all_players(bound, weights):
     _, learner = summing_team()
     batch = two_steps()
     for i in bound:
-        rows, actions = batch.parts[i], int(SPACES[i][1].n)
+        rows, actions = batch.members[i], int(SPACES[i][1].n)
         rows.legal = np.ones((1, 3, actions), bool)
         rows.legal[0, 1] = np.arange(actions) == rows.action[0, 1]
     assert losses(learner, batch)[2] == pytest.approx(weights, rel=1e-6)

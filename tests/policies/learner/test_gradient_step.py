@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.algorithms.ddpg import DDPGAlgorithm
-from marltrain.policies.learner.gradient_step import GradientPass
+from marltrain.policies.learner.gradient_pass import GradientPass
 from tests.policies.learner.test_learner import stacked
 from tests.policies.some_batches import VECTOR, some_transitions
 
@@ -36,7 +36,7 @@ def test_a_pass_in_a_single_call_equals_its_phases(kind, actions, options):
         kind(VECTOR, actions, seed=k, network=mt.MLP((9,)), learning_rate=0.01 * (k + 1), **options) for k in range(3)
     ]
     apart, together = stacked(agents), stacked(agents)
-    together.steps.whole = GradientPass(together.steps.steps, together.weights)
+    together.steps.whole = GradientPass(together.steps.steps)
     rng = np.random.default_rng(0)
     for i, learns in enumerate(LEARN):
         if i == 1:
@@ -58,7 +58,7 @@ def test_a_pass_in_a_single_call_equals_its_phases(kind, actions, options):
 
 def test_a_pass_in_which_no_phase_is_due_moves_no_trained_weight():
     learner = stacked([mt.TD3(VECTOR, BOX, seed=k, network=mt.MLP((9,))) for k in range(2)])
-    learner.steps.whole = GradientPass(learner.steps.steps, learner.weights)
+    learner.steps.whole = GradientPass(learner.steps.steps)
     for step in learner.steps.steps:
         step.phase = replace(step.phase, every=2)
     learner.gradient_steps += 1
@@ -92,7 +92,7 @@ def test_two_phases_that_draw_by_the_same_name_get_their_own_numbers():
 
     agents = [NoisyAgent(VECTOR, BOX, seed=k, network=mt.MLP((9,))) for k in range(2)]
     apart, together = stacked(agents), stacked(agents)
-    together.steps.whole = GradientPass(together.steps.steps, together.weights)
+    together.steps.whole = GradientPass(together.steps.steps)
     rngs, rng = [deepcopy(rng) for rng in apart.rngs("update")], np.random.default_rng(0)
     names = [f"noise/{step.phase.name}" for step in apart.steps]
     assert len(names) == 2

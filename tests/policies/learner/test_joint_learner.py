@@ -30,14 +30,14 @@ def agents(algo: Any = mt.QMIX, **more: Any) -> list[Any]:
 
 def stacked(agents: list[Any]) -> JointLearner:
     """Return the learner of the team with a stack for each kind of agents: a and c, b and d."""
-    parts = []
+    members = []
     for held in ((0, 2), (1, 3)):
         first = agents[held[0]]
-        part = type(first.learner_)(first.algorithm, first.backend, [agents[i].seed for i in held], draw=False)
+        member = type(first.learner_)(first.algorithm, first.backend, [agents[i].seed for i in held], draw=False)
         for row, i in enumerate(held):
-            part.load(row, agents[i].learner_.export(0))
-        parts.append(part)
-    return JointLearner(parts, [1, 1], [0, 2, 1, 3])
+            member.load(row, agents[i].learner_.export(0))
+        members.append(member)
+    return JointLearner(members, [1, 1], [0, 2, 1, 3])
 
 
 def looped(agents: list[Any]) -> JointLearner:
@@ -47,13 +47,13 @@ def looped(agents: list[Any]) -> JointLearner:
 
 def batches(learner: JointLearner, count: int) -> list[TeamBatch]:
     rng = np.random.default_rng(4)
-    return [some_team(rng, learner.parts, [1] * len(learner.parts), ROWS) for _ in range(count)]
+    return [some_team(rng, learner.members, [1] * len(learner.members), ROWS) for _ in range(count)]
 
 
 def apart(batch: TeamBatch) -> TeamBatch:
     """Return a batch of two stacks, (a, c) and (b, d), as one of four agents in order."""
-    rows = [picked(batch.parts[part], np.s_[row : row + 1]) for part, row in ((0, 0), (1, 0), (0, 1), (1, 1))]
-    return replace(batch, parts=rows)
+    rows = [picked(batch.members[member], np.s_[row : row + 1]) for member, row in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    return replace(batch, members=rows)
 
 
 def picked(rows: Any, index: Any) -> Any:
@@ -63,7 +63,7 @@ def picked(rows: Any, index: Any) -> Any:
 
 def exported(learner: JointLearner) -> list[dict[str, np.ndarray]]:
     """Return the arrays of each agent, in the order of the learner."""
-    return [part.export(row).arrays for part in learner.parts for row in range(part.num_agents)]
+    return [member.export(row).arrays for member in learner.members for row in range(member.num_agents)]
 
 
 TEAMS = [(mt.VDN, ALL), (mt.QMIX, ALL), (mt.QMIX, np.array([1, 0, 1, 1], bool))]
@@ -102,7 +102,7 @@ def test_agents_without_rows_do_not_change_and_the_team_follows_the_agent_with_m
     team.update(first, learn=ALL, batch_size=ROWS)
     absent = exported(team)[1]
     for batch in later[:3]:
-        batch.parts[1] = replace(batch.parts[1], weight=np.zeros_like(batch.parts[1].weight))
+        batch.members[1] = replace(batch.members[1], weight=np.zeros_like(batch.members[1].weight))
         before = team.backend.numpy(team.team.target["mixer"].flat).copy()
         team.update(batch, learn=ALL, batch_size=ROWS)
         copies.append(bool((before != team.backend.numpy(team.team.target["mixer"].flat)).any()))
@@ -157,7 +157,7 @@ def test_no_target_network_moves_if_nobody_has_rows():
     first, second = batches(team, 2)
     team.update(first, learn=ALL, batch_size=ROWS)
     before = exported(team)
-    for rows in second.parts:
+    for rows in second.members:
         rows.weight[...] = 0
     team.update(second, learn=np.array([1, 0, 1, 1], bool), batch_size=ROWS)
     for was, now in zip(before, exported(team), strict=True):
@@ -173,13 +173,13 @@ def test_a_shared_agent_learns_from_one_seat_as_an_agent_beside_one_that_does_no
     second.restore(first.state())
     shared = JointLearner([first.frozen_copy().learner_], [2], [0, 1])
     pair = JointLearner([first.learner_, second.learner_], [1, 1], [0, 1])
-    batch = some_team(np.random.default_rng(1), shared.parts, [2], ROWS)
+    batch = some_team(np.random.default_rng(1), shared.members, [2], ROWS)
     learned = np.arange(2 * ROWS)[None] < ROWS
-    parts = [picked(batch.parts[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
-    masked = replace(batch.parts[0], learned=learned, weight=batch.parts[0].weight * learned)
+    members = [picked(batch.members[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
+    masked = replace(batch.members[0], learned=learned, weight=batch.members[0].weight * learned)
     before = exported(shared)[0]
-    shared.update(replace(batch, parts=[masked]), learn=np.ones(1, bool), batch_size=ROWS)
-    pair.update(replace(batch, parts=parts), learn=np.array([True, False]), batch_size=ROWS)
+    shared.update(replace(batch, members=[masked]), learn=np.ones(1, bool), batch_size=ROWS)
+    pair.update(replace(batch, members=members), learn=np.array([True, False]), batch_size=ROWS)
     (joined,), (one, _) = exported(shared), exported(pair)
     assert (joined["net/q/head0.weight"] != before["net/q/head0.weight"]).any()
     for name in one:
@@ -203,10 +203,10 @@ def test_a_shared_agent_learns_from_all_its_seats():
     shared = JointLearner([first.frozen_copy().learner_], [2], [0, 1])
     pair = JointLearner([first.learner_, second.learner_], [1, 1], [0, 1])
     start = first.learner_.export(0).arrays
-    batch = some_team(np.random.default_rng(1), shared.parts, [2], ROWS)
-    parts = [picked(batch.parts[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
+    batch = some_team(np.random.default_rng(1), shared.members, [2], ROWS)
+    members = [picked(batch.members[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
     shared.update(batch, learn=np.ones(1, bool), batch_size=ROWS)
-    pair.update(replace(batch, parts=parts), learn=np.ones(2, bool), batch_size=ROWS)
+    pair.update(replace(batch, members=members), learn=np.ones(2, bool), batch_size=ROWS)
     (joined,), (one, other) = exported(shared), exported(pair)
     for name in (n for n in joined if n.startswith("net/q/")):
         moved = (one[name] - start[name]) + (other[name] - start[name])

@@ -39,7 +39,7 @@ def test_the_actions_of_a_player_outside_of_the_team():
     following = [1, 2, 0, None, None, 0, None, 2]
     for got, expected in ((batch.others, acted), (batch.next_others, following)):
         np.testing.assert_array_equal(got[0], [np.zeros(3) if a is None else ONE_HOT[a] for a in expected])
-    (rows,) = batch.parts
+    (rows,) = batch.members
     assert rows.weight.tolist() == [[1, 1, 1, 0, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1, 1, 1]]
     assert rows.next_present[:, 3].tolist() == [True, False]
 
@@ -56,6 +56,6 @@ def test_what_agents_return_for_players_without_a_turn_does_not_matter(absent):
 
 def test_before_the_newest_decisions_the_next_actions_are_unknown():
     batch = at(reader(played(STEPS, decide_last=False), [[[0], [1]]], NEEDS, one_reward=False), [4, 7], [0, 0])
-    assert batch.parts[0].weight.tolist() == [[1, 0], [1, 0]]
+    assert batch.members[0].weight.tolist() == [[1, 0], [1, 0]]
     everyone = at(reader(played(STEPS, decide_last=False), [[[0], [1], [2]]], NEEDS, one_reward=False), [3, 7], [0, 0])
-    assert everyone.others is None and everyone.parts[0].weight[0].tolist() == [1, 1]
+    assert everyone.others is None and everyone.members[0].weight[0].tolist() == [1, 1]

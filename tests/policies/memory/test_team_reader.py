@@ -19,14 +19,14 @@ GAMMA, ALL = 0.9, [True, True, True]
 PLAIN = Needs(on_policy=False)
 
 
-def reader(streams, parts, need=PLAIN, one_reward=True):
-    return TeamReader(streams, parts, [need] * len(parts), one_reward=one_reward)
+def reader(streams, members, need=PLAIN, one_reward=True):
+    return TeamReader(streams, members, [need] * len(members), one_reward=one_reward)
 
 
 def at(team, times, envs):
     """The batch steps that are asked for, in place of random ones."""
     team._draw = lambda rng, count: (np.array(times), np.array(envs))
-    agents = sum(len(part.seats) for part in team.parts)
+    agents = sum(len(member.seats) for member in team.members)
     return team.sample([np.random.default_rng(0)] * agents, np.full(agents, GAMMA), len(times))
 
 
@@ -80,7 +80,7 @@ def test_rewards_of_a_file_that_differ_are_refused():
 
 def test_the_moments_of_a_game_by_hand():
     batch = at(reader(played(STEPS), [[[0], [1], [2]]]), range(7), [0] * 7)
-    (rows,) = batch.parts
+    (rows,) = batch.members
     assert batch.reward.tolist() == [[1, 2, 3, 4, 5, 6, 7]]
     np.testing.assert_allclose(batch.discount, [[0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0]])
     assert batch.weight.tolist() == [[1] * 7] and batch.state is None
@@ -101,8 +101,8 @@ def test_the_moments_of_a_game_by_hand():
 
 def test_a_shared_agent_reads_its_seats_one_after_another():
     streams = played(STEPS)
-    (apart,) = at(reader(streams, [[[0], [1], [2]]]), [0, 2], [0, 0]).parts
-    shared, alone = at(reader(streams, [[[0, 2]], [[1]]]), [0, 2], [0, 0]).parts
+    (apart,) = at(reader(streams, [[[0], [1], [2]]]), [0, 2], [0, 0]).members
+    shared, alone = at(reader(streams, [[[0, 2]], [[1]]]), [0, 2], [0, 0]).members
     assert shared.obs.shape == (1, 4, 2) and shared.obs[0, :, 0].tolist() == [0, 20, 2, 22]
     assert shared.present.tolist() == [apart.present[[0, 2]].ravel().tolist()]
     assert alone.present.tolist() == [apart.present[1].tolist()]
@@ -111,7 +111,7 @@ def test_a_shared_agent_reads_its_seats_one_after_another():
 def test_a_shared_agent_observes_for_which_player_it_acts():
     (rows,) = at(
         reader(played(STEPS), [[[0, 2]]], Needs(on_policy=False, identity=("a", "b", "c"))), [0, 3], [0, 0]
-    ).parts
+    ).members
     assert rows.obs[0].tolist() == [[0, 0, 1, 0, 0], [30, -30, 1, 0, 0], [2, -2, 0, 0, 1], [32, -32, 0, 0, 1]]
     assert rows.next_obs[0, [1, 3]].tolist() == [[40.5, -40.5, 1, 0, 0], [42.5, -42.5, 0, 0, 1]]
 
@@ -120,7 +120,7 @@ def test_sequences_for_recurrent_networks_by_hand():
     """Three batch steps from each that is drawn; c pauses at 5, and the episodes end at 3 and at 6."""
     need = Needs(on_policy=False, block=3)
     batch = at(reader(played(STEPS), [[[0], [1], [2]]], need), [1, 3, 4], [0] * 3)
-    (rows,) = batch.parts
+    (rows,) = batch.members
     assert batch.weight.tolist() == [[1, 1, 1, 1, 0, 0, 1, 1, 1]]
     assert batch.reward.tolist() == [[2, 3, 4, 4, 0, 0, 5, 6, 7]]
     present = [[1, 1, 1, 1, 0, 0, 1, 1, 1], [1, 0, 0, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 0, 0, 1, 0, 1]]
@@ -136,7 +136,7 @@ def test_a_burn_in_by_hand():
     """One batch step before each that is drawn, and one after it; the episodes begin at 0, 4 and 7."""
     need = Needs(on_policy=False, block=3, burn_in=1)
     batch = at(reader(played(STEPS), [[[0], [1], [2]]], need), [1, 0, 4, 6], [0] * 4)
-    (rows,) = batch.parts
+    (rows,) = batch.members
     assert batch.weight.tolist() == [[0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0]]
     assert rows.obs[0, :, 0].tolist() == [0, 10, 20, 0, 0, 10, 0, 40, 50, 50, 60, 0]
     begins = [[1, 0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 1]]
@@ -153,7 +153,7 @@ def test_different_rewards_are_refused_with_the_players_and_a_remedy():
     with pytest.raises(AgentError, match=r"environment 0: a 2, b 2.5, c 2\. .* give the trainer team_reward=.* Rivals"):
         at(team, [0, 1], [0, 0])
     own = at(reader(played(steps), [[[0], [1], [2]]], one_reward=False), [1], [0])
-    assert own.parts[0].reward.tolist() == [[2], [2.5], [2]] and own.reward.tolist() == [[0]]
+    assert own.members[0].reward.tolist() == [[2], [2.5], [2]] and own.reward.tolist() == [[0]]
 
 
 def test_agents_of_a_team_have_one_discount():
@@ -177,7 +177,7 @@ def test_only_batch_steps_in_which_a_player_of_the_team_learned_are_drawn():
             with pytest.raises(AgentError, match="no agent of the team has a closed row"):
                 team.sample([np.random.default_rng(0)] * 2, np.full(2, GAMMA), 4)
     drawn = team.sample([None, np.random.default_rng(0)], np.full(2, GAMMA), 400)
-    times, counts = np.unique(drawn.parts[0].obs[0, :, 0], return_counts=True)
+    times, counts = np.unique(drawn.members[0].obs[0, :, 0], return_counts=True)
     assert times.tolist() == [4, 5, 9, 10, 11]
     assert abs(counts - 80).max() < 4 * np.sqrt(400 * 0.2 * 0.8)
 
@@ -204,22 +204,22 @@ def test_rows_of_seats_that_did_not_learn_or_do_not_learn_now_have_weight_0():
     team = reader(streams, [[[0], [1], [2]]])
     assert team.size().tolist() == [0, 4, 3]
     batch = at(reader(streams, [[[0], [1], [2]]]), range(6), [0] * 6)
-    (rows,) = batch.parts
+    (rows,) = batch.members
     learned = [[0] * 6, [0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 0, 1]]
     assert rows.learned is not None and rows.learned.tolist() == np.array(learned, bool).tolist()
     assert rows.weight.tolist() == learned and rows.present.all()
     assert batch.weight.tolist() == [[0, 1, 1, 1, 1, 1]]
     drawn = team.sample([np.random.default_rng(0)] * 3, np.full(3, GAMMA), 200)
-    assert np.unique(drawn.parts[0].obs[0, :, 0]).tolist() == [10, 20, 30, 40, 50]
+    assert np.unique(drawn.members[0].obs[0, :, 0]).tolist() == [10, 20, 30, 40, 50]
 
 
 def test_one_agent_in_several_seats_learns_from_those_that_learn():
     team = reader(learning_in_turn(), [[[0, 2]], [[1]]])
     assert team.size().tolist() == [3, 4]
-    shared, alone = at(team, range(6), [0] * 6).parts
+    shared, alone = at(team, range(6), [0] * 6).members
     assert shared.weight.tolist() == [[0] * 6 + [0, 0, 1, 1, 0, 1]]
     assert alone.learned is not None and alone.learned.tolist() == [[False, True, True, False, True, True]]
-    every = at(team, [2, 5], [0, 0]).parts[1]
+    every = at(team, [2, 5], [0, 0]).members[1]
     assert every.learned is None and every.weight.tolist() == [[1, 1]]
 
 
@@ -228,18 +228,18 @@ def test_seats_that_alone_learned_are_drawn_once_they_learn_again():
     team = reader(streams, [[[0], [1]]])
     streams.learning(np.array([1, 0, 0], bool))
     assert team.size().tolist() == [4, 0]
-    drawn = team.sample([np.random.default_rng(0)] * 2, np.full(2, GAMMA), 200).parts[0]
+    drawn = team.sample([np.random.default_rng(0)] * 2, np.full(2, GAMMA), 200).members[0]
     assert np.unique(drawn.obs[0, :, 0]).tolist() == [0, 10, 20, 30] and not drawn.weight[1].any()
 
 
 def test_a_sequence_begins_anew_after_a_decision_that_is_not_learned_from():
     """No gradient flows back into it. The rows of a burn-in give none, and c starts from them."""
     gru = Needs(on_policy=False, block=5)
-    (rows,) = at(reader(learning_in_turn(), [[[0], [1], [2]]], gru), [1], [0]).parts
+    (rows,) = at(reader(learning_in_turn(), [[[0], [1], [2]]], gru), [1], [0]).members
     begins = [[1, 0, 0, 0, 0], [1, 0, 0, 1, 0], [1, 1, 0, 0, 1]]
     assert rows.begins is not None and rows.begins.tolist() == np.array(begins, bool).tolist()
     assert rows.weight.tolist() == [[0] * 5, [1, 1, 0, 1, 1], [0, 1, 1, 0, 1]]
-    (rows,) = at(reader(learning_in_turn(), [[[0], [1], [2]]], replace(gru, burn_in=1)), [2], [0]).parts
+    (rows,) = at(reader(learning_in_turn(), [[[0], [1], [2]]], replace(gru, burn_in=1)), [2], [0]).members
     begins = [[1, 0, 0, 0, 0], [1, 0, 0, 1, 0], [1, 0, 0, 0, 1]]
     assert rows.begins is not None and rows.begins.tolist() == np.array(begins, bool).tolist()
     assert rows.weight.tolist() == [[0] * 5, [0, 1, 0, 1, 1], [0, 1, 1, 0, 1]]
@@ -250,26 +250,28 @@ PARTS = [(one_group(), [[[0], [1], [2]]]), (one_group(), [[[2, 0]]]), (two_group
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("spec", "parts"), PARTS)
-def test_random_games_against_a_slow_record(spec, parts, seed):
+@pytest.mark.parametrize(("spec", "members"), PARTS)
+def test_random_games_against_a_slow_record(spec, members, seed):
     """Deaths, ends of both kinds, players that pause, episodes that are given up, and a ring that wraps."""
     world, record = World(spec, 3, seed, dense=seed == 2), Record(spec, 3)
     streams = Streams(spec, 3, {g: Storage(9, {}) for g in range(len(spec.groups))})
-    team = reader(streams, parts, one_reward=False)
+    team = reader(streams, members, one_reward=False)
     rng, seen = np.random.default_rng(seed), []
 
     def on_step(t):
         if t % 7 == 6 and team.size().any():
             batch = team.sample([rng] * len(team.size()), np.full(len(team.size()), GAMMA), 40)
-            seen.append(sum(_held(record, part, rows, batch) for part, rows in zip(parts, batch.parts, strict=True)))
+            seen.append(
+                sum(_held(record, member, rows, batch) for member, rows in zip(members, batch.members, strict=True))
+            )
 
     drive(world, streams, record, on_step, 60, resets=(25,), cuts=[(40, [1])])
     assert len(seen) > 5 and sum(seen) > 100
 
 
-def _held(record, part, rows, batch):
-    """Hold the rows of a part to the record; return how many players were there."""
-    players = [player for held in part for player in held]
+def _held(record, member, rows, batch):
+    """Hold the rows of a member to the record; return how many players were there."""
+    players = [player for held in member for player in held]
     names = ("obs", "next_obs", "action", "reward", "present", "next_present", "discount", "cells")
     columns = {name: np.asarray(getattr(rows, name)).reshape(len(players), 40, -1) for name in names}
     envs = columns["cells"][0, :, 0] % 3
@@ -311,7 +313,7 @@ def test_states_are_those_of_the_moments(seed):
         nonlocal checked
         if t % 7 == 6:
             batch = team.sample([rng] * 3, np.full(3, GAMMA), 30)
-            (rows,) = batch.parts
+            (rows,) = batch.members
             state, following = (np.broadcast_to(each, (3, 30, 2)) for each in (batch.state, batch.next_state))
             assert_of_moments(world, rows.obs, state, rows.present)
             assert_of_moments(world, rows.next_obs, following, rows.next_present)

@@ -16,8 +16,8 @@ from tests.policies.memory.worlds import Record, Script, World, drive, one_group
 NEED = Needs(on_policy=True)
 
 
-def reader(streams, parts, one_reward=True):
-    return TeamRolloutReader(streams, parts, [NEED] * len(parts), one_reward=one_reward)
+def reader(streams, members, one_reward=True):
+    return TeamRolloutReader(streams, members, [NEED] * len(members), one_reward=one_reward)
 
 
 def taken(team):
@@ -43,7 +43,7 @@ def test_rollouts_of_a_game_by_hand():
     assert first.reward.tolist() == [[1, 2, 3, 4, 5]] and first.weight.tolist() == [[1] * 5]
     assert first.cut.tolist() == [[False, False, False, True, True]]
     np.testing.assert_allclose(first.discount, [[0.9] * 5])
-    (rows,) = first.parts
+    (rows,) = first.members
     assert rows.weight.tolist() == [[1] * 5, [1, 1, 0, 0, 1], [1, 1, 1, 1, 0]]
     assert rows.obs[0, :, 0].tolist() == [0, 10, 20, 30, 40]
     assert rows.next_obs[0, 3, 0] == 40.5 and rows.next_present[1].tolist() == [True, False, False, False, True]
@@ -67,8 +67,8 @@ def test_batch_steps_at_which_nobody_of_the_team_learned_weigh_nothing():
     rollout = taken(team)
     assert rollout.weight.tolist() == [[1, 1, 0, 1, 1]] and rollout.reward.tolist() == [[1, 2, 0, 4, 5]]
     assert rollout.cut.tolist() == [[False, True, True, False, True]]
-    assert rollout.parts[0].weight.tolist() == [[0, 0, 0, 0, 1], [1, 1, 0, 1, 1]]
-    assert rollout.parts[0].present.tolist() == [[True, True, False, True, True]] * 2
+    assert rollout.members[0].weight.tolist() == [[0, 0, 0, 0, 1], [1, 1, 0, 1, 1]]
+    assert rollout.members[0].present.tolist() == [[True, True, False, True, True]] * 2
 
 
 def test_the_rows_of_a_seat_up_to_its_last_drop_are_not_taken():
@@ -86,7 +86,7 @@ def test_the_rows_of_a_seat_up_to_its_last_drop_are_not_taken():
     for each in (team, again):
         rollout = taken(each)
         assert rollout.weight.tolist() == [[1] * 5]
-        shared, alone = rollout.parts
+        shared, alone = rollout.members
         assert shared.weight.tolist() == [[1] * 5 + [0, 0, 1, 1, 1]] and alone.weight.tolist() == [[0, 0, 0, 0, 1]]
         assert shared.learned is not None and shared.learned.tolist() == (shared.weight > 0).tolist()
     team.drop(0)
@@ -95,16 +95,16 @@ def test_the_rows_of_a_seat_up_to_its_last_drop_are_not_taken():
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("spec", "parts"), PARTS)
-def test_in_random_games_each_row_comes_once(spec, parts, seed):
+@pytest.mark.parametrize(("spec", "members"), PARTS)
+def test_in_random_games_each_row_comes_once(spec, members, seed):
     """Deaths, ends of both kinds, players that pause, episodes that are given up, and rings that are too small.
 
     Rows whose outcome was known at the next batch step come, in the order of time; traces hold consecutive ones.
     """
     world, record = World(spec, 3, seed, dense=seed == 1), Record(spec, 3)
     streams = Streams(spec, 3, {g: Storage(2, {}) for g in range(len(spec.groups))})
-    team = reader(streams, parts, one_reward=False)
-    players = [player for part in parts for held in part for player in held]
+    team = reader(streams, members, one_reward=False)
+    players = [player for member in members for held in member for player in held]
     seen: dict[int, list[float]] = {player: [] for player in players}
     links = 0
 
@@ -115,7 +115,7 @@ def test_in_random_games_each_row_comes_once(spec, parts, seed):
         batch = taken(team)
         rows = batch.cut.size
         columns = [
-            np.concatenate([np.asarray(getattr(part, name)).reshape(-1, rows, *more) for part in batch.parts])
+            np.concatenate([np.asarray(getattr(member, name)).reshape(-1, rows, *more) for member in batch.members])
             for name, more in (("weight", ()), ("obs", (2,)), ("next_obs", (2,)))
         ]
         for player, weight, obs, following in zip(players, *columns, strict=True):

@@ -54,13 +54,11 @@ class RecordingBackend:
 
 
 def recorded(loss: Loss) -> Recording:
-    """Return the recording of a loss: the only function that knows where a step keeps its backend."""
+    """Return the recording of a loss."""
     tape = Tape()
-    step = copy.copy(loss.losses.__self__)
-    step.backend = RecordingBackend(tape)
     nets = {name: RecordedNetwork(tape, name, plan, agents) for name, (plan, agents) in loss.plans.items()}
     columns, hyper = inputs_of(tape, loss.columns, "columns"), inputs_of(tape, loss.hyper, "hyper")
-    total, outputs = type(step)._losses(step, nets, columns, hyper)
+    total, outputs = loss.losses.__self__.losses(RecordingBackend(tape), nets, columns, hyper)
     return Recording(tape, outputs, derive(total, {name: nets[name].leaf for name in loss.trains}))
 
 
@@ -118,7 +116,7 @@ def batch_of(learner: Any, actions: Any, rows: int, masked: bool) -> Any:
     rng = np.random.default_rng(1)
     batch: Any
     if isinstance(learner, JointLearner):
-        return with_team_carries(rng, some_team(rng, learner.parts, [1], rows, masked=masked), learner.parts)
+        return with_team_carries(rng, some_team(rng, learner.members, [1], rows, masked=masked), learner.members)
     agents = learner.num_agents
     if learner.algorithm.on_policy:
         batch = some_rollout(rng, learner.algorithm.layout, actions, [rows - k for k in range(agents)], masked=masked)
@@ -130,7 +128,7 @@ def batch_of(learner: Any, actions: Any, rows: int, masked: bool) -> Any:
 
 def with_team_carries(rng: np.random.Generator, batch: Any, parts: Any) -> Any:
     """Return the batch of a team with the carries of recurrent networks; others unchanged."""
-    for part, rows in zip(parts, batch.parts, strict=True):
+    for part, rows in zip(parts, batch.members, strict=True):
         if part.needs.block:
             columns = part.needs.columns.items()
             rows.extras = {name: 0.3 * rng.standard_normal((*rows.weight.shape, *column.shape), np.float32)

@@ -99,10 +99,10 @@ def test_sequences_of_a_team_hold_the_carries_of_its_acts(monkeypatch):
     run = trainer(Crowd, {"length": 7}, team_reward="sum", steps_per_train=90)
     run.train(agents, learning_mask=[1, 1, 1])
     followed = 0
-    for part, agent in ((0, agents[0]), (1, agents[1])):
+    for member, agent in ((0, agents[0]), (1, agents[1])):
         net = agent.learner_.weights.nets["q"].in_numpy()
         for batch in batches:
-            rows = batch.parts[part]
+            rows = batch.members[member]
             carry = rows.extras["carry/q/4"]
             after = net(rows.obs[:1], carry[:1], row=0)[-1]
             follows = ~rows.begins[0, 1:]

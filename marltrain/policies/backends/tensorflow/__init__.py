@@ -123,7 +123,7 @@ class Backend(base.Backend):
             tape.watch(sources)
             value, metrics = loss(nets, columns, hyper)
             penalties = {name: own for name in trains if (own := nets[name].penalty()) is not None}
-            added = {f"regularization/{name}": own / self.parts for name, own in penalties.items()}
+            added = {f"regularization/{name.split('/')[-1]}": own / self.parts for name, own in penalties.items()}
             total = tf.add_n([tf.reduce_sum(value), *(tf.reduce_sum(own) for own in added.values())])
         grads = tape.gradient(total, sources, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return {**metrics, **added}, [network.joined(grad) for network, grad in zip(networks, grads, strict=True)]

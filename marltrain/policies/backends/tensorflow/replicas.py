@@ -166,7 +166,14 @@ class ChiefBackend(Backend):
 
 
 def part_of(columns: Any, part: Any, parts: int) -> Any:
-    """Return one of `parts` equal parts of the rows of [K, B, ...]; the last row, with weight 0, fills up the parts."""
+    """Return one of `parts` equal parts of the rows of each member, member -> columns [K, B, ...].
+
+    The last row, with weight 0, fills up the parts.
+    """
+    return {key: _part_of_rows(own, part, parts) for key, own in columns.items()}
+
+
+def _part_of_rows(columns: Any, part: Any, parts: int) -> Any:
     rows = tf.shape(columns["weight"])[1]
     width = -(-rows // parts)
     wanted = part * width + tf.range(width)

@@ -19,8 +19,9 @@ from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, NORM, PART, PPO_UPDATE, WORK, evaluate, update
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
-from marltrain.policies.interface.algorithm import Algorithm, Phase
-from marltrain.policies.learner.gradient_step import GradientSteps, noise_names, noise_rows
+from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.learner.gradient_noise import noise_names, noise_rows
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.minibatches import Dealt
 
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
@@ -63,11 +64,12 @@ class PPOUpdate:
     """
 
     def __init__(
-        self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
+        self, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
         optimizers: Mapping[str, Optimizer],
     ) -> None:  # fmt: skip
         """Write the constant fields for a phase that trains an actor and a critic; see `gradient_steps.can_learn`."""
-        self.phase, self.backend = phase, backend
+        (self.phase,), self.backend = algorithm.phases, backend
+        phase = self.phase
         rule, names, settings = algorithm.settings.optimizer, algorithm.numbers(), algorithm.settings
         self.metrics: tuple[str, ...] = (
             "loss/actor", "loss/critic", "loss/total", "entropy", "approx_kl", "clip_share",

@@ -15,9 +15,10 @@ from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimiz
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.q_kernel import METRICS, NORM, Q_STEP, step, step_at, update_targets
 from marltrain.policies.compiled.q_networks import ROWS, QNetworks
-from marltrain.policies.interface.algorithm import Algorithm, Phase
-from marltrain.policies.learner.gradient_step import GradientSteps, noise_names, noise_rows
-from marltrain.policies.learner.weights import Weights
+from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.learner.gradient_noise import noise_names, noise_rows
+from marltrain.policies.learner.gradient_steps import GradientSteps
+from marltrain.policies.learner.trained_team import ALONE, Columns
 
 _COLUMNS = (*ROWS, "reward", "discount", "weight")
 
@@ -33,15 +34,15 @@ class QStep:
     errors: Array | None = None
 
     def __init__(
-        self, phase: Phase, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
+        self, algorithm: Algorithm, backend: Backend, nets: Mapping[str, StackedNetwork],
         optimizers: Mapping[str, Optimizer], *, double: bool,
     ) -> None:  # fmt: skip
         """Write the constant fields of `record` for a phase that trains one network; see `gradient_steps.can_learn`.
 
         double: whether the online network chooses the next action, instead of the target network.
         """
-        self.phase, self.backend = phase, backend
-        self.names, (name,) = algorithm.numbers(), phase.trains
+        self.number, (self.phase,), self.backend = 0, algorithm.phases, backend
+        self.names, (name,) = algorithm.numbers(), self.phase.trains
         self.name = name
         self.metrics: tuple[str, ...] = ("loss/total", "q_mean", f"grad_norm/{name}", f"grad_norm_clipped/{name}")
         self.measures = False
@@ -55,16 +56,17 @@ class QStep:
         self._measured = np.zeros((METRICS, self.agents), np.float32)
         self.address = address_of(self.record)
 
-    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
+    def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
         """Make a gradient step; see `GradientStep`."""
-        arrays = {n: None if columns[n] is None else self.backend.numpy(columns[n]) for n in _COLUMNS}
-        hyper, weight, order = self.backend.numpy(numbers), arrays["weight"], None
+        own = columns[ALONE]
+        arrays = {n: None if own[n] is None else self.backend.numpy(own[n]) for n in _COLUMNS}
+        hyper, weight, order = self.backend.numpy(numbers[ALONE]), arrays["weight"], None
         if self.measures and weight is not None:
             order = parts_in_order(weight.shape[1])
             arrays = {n: None if array is None else array.take(order, 1) for n, array in arrays.items()}
         self.set_batch(due, **arrays)
         if self.prioritized:
-            scale = self.backend.numpy(columns["scale"])
+            scale = self.backend.numpy(own["scale"])
             self.set_errors(scale, np.zeros((self.agents, self.rows), np.float32))
         check_places("actions", arrays["action"], self._networks.choices)
         record = self.record[0]
@@ -127,7 +129,7 @@ class QSteps(GradientSteps):
     plannable = True
     steps: list[QStep]
 
-    def update_targets(self, weights: Weights, share: Array) -> None:
+    def update_targets(self, share: Array, of_team: float = 0.0) -> None:
         """See `GradientSteps`."""
         self.steps[0].update_targets(share)
 

@@ -24,20 +24,20 @@ from marltrain.policies.memory.team_reader import TeamReader
 
 def reads_team(reader: Reader) -> TypeGuard[TeamReader]:
     """Return whether compiled code supports the batch steps of a reader: single steps, vectors, players of one kind."""
-    if type(reader) is not TeamReader or len(reader.parts) > 1 or reader.others or not reader.one_reward:
+    if type(reader) is not TeamReader or len(reader.members) > 1 or reader.others or not reader.one_reward:
         return False
     return reads(reader.ring, replace(reader.needs, state=None))
 
 
 class TeamUpdates(CompiledUpdates):
-    """The updates of a team with one part, a TeamReader and a TeamStep.
+    """The updates of a team with one member, a TeamReader and a TeamStep.
 
     They are planned while all players of the team act in every batch step of the memory, and the players whose seats
     learn now learned together in each of them: all or none.
     """
 
     def __init__(self, learner: PlannedLearner, step: TeamStep, reader: TeamReader, batch_size: int) -> None:
-        """Write the constant fields of the arguments; learner: the part."""
+        """Write the constant fields of the arguments; learner: the member."""
         self.team_step, self._reader = step, reader
         super().__init__(learner, step, reader.ring, batch_size, TEAM_UPDATE, team_update_program)
 
@@ -96,7 +96,7 @@ class TeamUpdates(CompiledUpdates):
 
         In the batch steps that are drawn, all of these seats learned.
         """
-        learns = self._ring.learning[np.stack(self._reader.parts[0].seats)]
+        learns = self._ring.learning[np.stack(self._reader.members[0].seats)]
         if (learns | ~self.learn[:, None]).all():
             return None
         return np.repeat(learns, self.batch_size, 1)
@@ -116,7 +116,7 @@ class TeamUpdates(CompiledUpdates):
 
 
 class TeamReading:
-    """Arguments of compiled code that draws and reads batch steps as a `TeamReader` with one part does.
+    """Arguments of compiled code that draws and reads batch steps as a `TeamReader` with one member does.
 
     columns: those of the team, [1, B] and [1, B, S].  next_present: [K, S * B], that of the agents' rows.
     """
@@ -128,7 +128,7 @@ class TeamReading:
         """
         self._reader, self._ring, need = reader, reader.ring, reader.needs.state
         self._states: GlobalStates | None = None if need is None else self._ring.states[need.kind]
-        self._players = np.concatenate(reader.parts[0].seats)
+        self._players = np.concatenate(reader.members[0].seats)
         self._learners = np.zeros_like(self._players)
         self._learning = np.zeros(0, np.int64)  # the players whose seats learned in the last check
         self._checked = 0  # batch steps before this one have been checked by `is_complete`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,22 +25,17 @@ from marltrain.policies.compiled.team_kernel import (
 )
 from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
 from marltrain.policies.interface.algorithm import CompiledForm, MixerForm
-from marltrain.policies.learner.joint_step import OF_TEAM, JointSteps
-from marltrain.policies.learner.weights import Weights
+from marltrain.policies.learner.gradient_steps import GradientSteps
+from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, TrainedTeam
 
-if TYPE_CHECKING:
-    from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-
-PART = "0"
-"""Name of the only part of a team in compiled code, among the columns and numbers of a `JointStep`."""
 OF_AGENTS = ("present", "next_present", "learned")
-"""Further columns of the part, [K, S * B]; the last one may be missing."""
+"""Further columns of the member, [K, S * B]; the last one may be missing."""
 OF_STEPS, STATES = ("reward", "discount", "weight"), ("state", "next_state")
 """Columns of the team, [1, B] and [1, B, S]."""
 
 
 class TeamStep:
-    """A `JointStep` of value mixing in compiled code, in place on the arrays of the framework.
+    """A `GradientStep` of value mixing in compiled code, in place on the arrays of the framework.
 
     record: [1] TEAM_STEP, the arguments of the kernel.  metrics: the names of the metrics.
     indices: field of the record -> index of the hyperparameter that it holds.
@@ -48,15 +43,14 @@ class TeamStep:
     """
 
     def __init__(
-        self, part: AlgorithmLearner, form: CompiledForm, nets: Mapping[str, StackedNetwork],
-        optimizers: Mapping[str, Optimizer], seats: int, order: Sequence[int],
+        self, team: TrainedTeam, form: CompiledForm, nets: Mapping[str, StackedNetwork],
+        optimizers: Mapping[str, Optimizer],
     ) -> None:  # fmt: skip
-        """Write the constant fields of `record`; see `team_steps.compiled_team_steps`.
+        """Write the constant fields of `record` for a team with one member; see `gradient_steps.compiled_steps`.
 
-        nets, optimizers: those of the part and of the team.
-        order: places of the players, in their order, among the rows; see `algorithms.joint.Team`.
+        nets, optimizers: those of the member and of the team by their own names.
         """
-        algorithm, self.backend, self.seats = part.algorithm, part.backend, seats
+        algorithm, self.backend, (self.seats,), order = team.algorithm, team.backend, team.seats, team.order
         self.names, self.name, rule = algorithm.numbers(), form.network, algorithm.settings.optimizer
         self.number, (self.phase,) = 0, algorithm.phases
         self.record, self.batch = np.zeros(1, TEAM_STEP), 0
@@ -76,15 +70,13 @@ class TeamStep:
         record["mixer"] = self._mixer.address if self._mixer else 0
         self.address = address_of(self.record)
 
-    def __call__(self, columns: Mapping[str, Any], settings: Mapping[str, Any], due: Mapping[str, Any],
-                 extra: Mapping[str, Any]) -> Any:  # fmt: skip
-        """Make a gradient step; see `JointStep`."""
-        rows = self._arrays(columns[PART], (*ROWS, *OF_AGENTS))
+    def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
+        """Make a gradient step; see `GradientStep`."""
+        rows = self._arrays(columns[ALONE], (*ROWS, *OF_AGENTS))
         team = self._arrays(columns[OF_TEAM], (*OF_STEPS, *STATES))
-        learn = np.ones(self.agents, bool) if due[PART] is None else self.backend.numpy(due[PART])
-        self.set_batch(learn, rows, team)
+        self.set_batch(due, rows, team)
         check_places("actions", rows["action"], self._networks.choices)
-        hyper = self.backend.numpy(settings[PART])
+        hyper = self.backend.numpy(numbers[ALONE])
         for field, index in self.indices.items():
             self.record[field] = address_of(hyper[index])
         self.record["metrics"] = address_of(self._measured)
@@ -164,17 +156,14 @@ class Mixer:
             self.record[name] = place
 
 
-class TeamSteps(JointSteps):
+class TeamSteps(GradientSteps):
     """The single gradient step of a team in compiled code, which also updates the target networks."""
 
     plannable = True
     steps: list[TeamStep]
 
-    def update_targets(
-        self, parts: Sequence[AlgorithmLearner], team: Weights, shares: Sequence[Array], of_team: float
-    ) -> None:
-        """See `JointSteps`."""
-        (share,) = shares
+    def update_targets(self, share: Array, of_team: float = 0.0) -> None:
+        """See `GradientSteps`."""
         if np.count_nonzero(share) or of_team:
             self.steps[0].update_targets(share, of_team)
 

@@ -14,7 +14,9 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.strategies import Member
+from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.learner.gradient_step import PartialGradientStep
+from marltrain.policies.learner.trained_team import Columns, TrainedTeam
 from marltrain.policies.learner.weights import Weights
 
 
@@ -51,18 +53,18 @@ class AlgorithmReplica:
         made_of: class, settings, layout and action space of the algorithm.
         """
         kind, *arguments = made_of
-        held = kind(*arguments)
-        self.backend, self.index = backend, index
-        self.weights = Weights(held, backend, num_agents, None)
-        parts = held, backend, self.weights.nets, self.weights.optimizers
-        self.steps = [PartialGradientStep(phase, *parts) for phase in held.phases]
+        self.algorithm: Algorithm = kind(*arguments)
+        self.backend, self.index, self.num_agents = backend, index, num_agents
+        self.weights = Weights(self.algorithm, backend, num_agents, None)
+        team = TrainedTeam([self])
+        self.steps = [PartialGradientStep(number, team) for number in range(len(self.algorithm.phases))]
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Set weights, moments and step counts."""
         self.weights.assign(arrays)
 
     def make(
-        self, phase: int, columns: Mapping[str, Any], numbers: Array, due: Array, seed: int | None = None
+        self, phase: int, columns: Columns, numbers: Mapping[str, Array], due: Array, seed: int | None = None
     ) -> Any:  # fmt: skip
         """Make one gradient step with the other members.
 
@@ -71,7 +73,7 @@ class AlgorithmReplica:
         """
         step, backend = self.steps[phase], self.backend
         with drawing(backend, seed, self.index):
-            measured = step(backend.tensor(columns), backend.tensor(numbers), due)
+            measured = step(backend.tensor(columns), backend.tensor(dict(numbers)), due)
         return (step.metrics, backend.numpy(measured)) if self.index == 0 else None
 
     def trained(self) -> dict[str, Array]:

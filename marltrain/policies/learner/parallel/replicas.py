@@ -16,10 +16,10 @@ from marltrain.policies.backends.randomness import drawn_seed
 from marltrain.policies.backends.strategies import DataParallel, Member, Strategy
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.interface.algorithm import Algorithm, Phase
-from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.parallel.processes import Processes, free_ports
 from marltrain.policies.learner.parallel.replica import AlgorithmReplica, Replica, unpickled
-from marltrain.policies.learner.weights import Weights
+from marltrain.policies.learner.trained_team import ALONE, Columns, TrainedTeam
 
 if TYPE_CHECKING:
     from marltrain.policies.learner.parallel.ray_processes import RayProcesses
@@ -37,45 +37,43 @@ class Replicas(GradientSteps):
     learner has loaded an agent. After every update the learner copies the updated weights from a replica.
     """
 
-    def __init__(
-        self, strategy: Strategy, algorithm: Algorithm, backend: Backend, num_agents: int, *, custom: bool = False
-    ) -> None:
+    def __init__(self, strategy: Strategy, team: TrainedTeam) -> None:
         """Prepare the processes without starting them; raises ConfigError for an algorithm that cannot be pickled.
 
-        custom: whether a network is a user's model, which may draw random numbers.
+        team: agents alone.
         """
+        algorithm, self.weights = team.algorithm, team.members[ALONE].weights
         made_of = type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space
-        held = partial(AlgorithmReplica, made_of, num_agents)
-        self.team = Team(strategy, backend, held, f"{algorithm.name}: its class and settings")
-        super().__init__(
-            [SharedGradientStep(n, phase, self.team, algorithm, custom) for n, phase in enumerate(algorithm.phases)]
-        )
+        held = partial(AlgorithmReplica, made_of, team.num_agents)
+        self.processes = Team(strategy, team.backend, held, f"{algorithm.name}: its class and settings")
+        given = self.processes, algorithm, self.weights.custom
+        super().__init__(team, [SharedGradientStep(n, phase, *given) for n, phase in enumerate(algorithm.phases)])
 
-    def begin(self, weights: Weights) -> None:
+    def begin(self) -> None:
         """Start the processes, and load the weights if the replicas are outdated."""
-        self.team.start()
-        if self.team.outdated:
-            self.team.ask_all("assign", weights.trained(targets=True))
-            self.team.outdated = False
+        self.processes.start()
+        if self.processes.outdated:
+            self.processes.ask_all("assign", self.weights.trained(targets=True))
+            self.processes.outdated = False
 
-    def end(self, weights: Weights) -> None:
+    def end(self) -> None:
         """Copy weights and moments from the first replica; all replicas have the same values."""
-        if self.team.moved:
-            weights.assign(self.team.ask([("trained",)])[0])
-            self.team.moved = False
+        if self.processes.moved:
+            self.weights.assign(self.processes.ask([("trained",)])[0])
+            self.processes.moved = False
 
-    def update_targets(self, weights: Weights, share: Array) -> None:
+    def update_targets(self, share: Array, of_team: float = 0.0) -> None:
         """Move the target networks of the replicas and of the learner by `share` [K]."""
-        self.team.ask_all("update_targets", share)
-        super().update_targets(weights, share)
+        self.processes.ask_all("update_targets", share)
+        super().update_targets(share)
 
     def outdated(self) -> None:
         """Load the replicas again before the next update."""
-        self.team.outdated = True
+        self.processes.outdated = True
 
     def close(self) -> None:
         """End the processes."""
-        self.team.close()
+        self.processes.close()
 
 
 class Team:
@@ -144,19 +142,24 @@ class SharedGradientStep:
     """The gradient pass of one phase: `over_rows` runs in this process, the rest in the replicas."""
 
     def __init__(self, number: int, phase: Phase, team: Team, algorithm: Algorithm, custom: bool) -> None:
-        """Store the phase and its index `number` in the algorithm; see `Replicas` for `custom`."""
+        """Store the phase and its index `number` in the algorithm.
+
+        custom: whether a network is a user's model, which may draw random numbers.
+        """
         self.number, self.phase, self.team, self.algorithm, self._custom = number, phase, team, algorithm, custom
         self.metrics: tuple[str, ...] = ()
 
-    def __call__(self, columns: Mapping[str, Any], numbers: Any, due: Array) -> Any:
+    def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
         """Make one gradient pass for the agents where `due` [K] is True; see `GradientStep`."""
-        team, batch = self.team, TensorBatch(**columns)
+        team, batch = self.team, TensorBatch(**columns[ALONE])
         with team.backend.no_gradient():
             self.algorithm.over_rows(team.backend.ops, batch)
-        arrays, data = map_tree(team.backend.numpy, batch.columns), team.backend.numpy(numbers)
+        arrays, data = (map_tree(team.backend.numpy, tree) for tree in (batch.columns, dict(numbers)))
         parts, seed = team.strategy.learning(), drawn_seed() if self._custom else None
         team.moved = True
-        answers = team.ask([("make", self.number, part_of(arrays, i, parts), data, due, seed) for i in range(parts)])
+        answers = team.ask(
+            [("make", self.number, {ALONE: part_of(arrays, i, parts)}, data, due, seed) for i in range(parts)]
+        )
         self.metrics, values = answers[0]
         return team.backend.tensor(values)
 

@@ -20,7 +20,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.gradient_steps import LARGEST, LOSSES, can_learn, compiled_steps
 from marltrain.policies.learner.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.learner.compiled.q_update import QStep, QSteps
-from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.networks.specs import CNN, MLP, Head, NetworkDefinition, Plan
 from tests.policies.learner.compiled.test_q_update import CLOSE, COMPILED, PLAIN, assert_close, learn_on, scattered
 from tests.policies.some_batches import IMAGE, PICTURE_AND_VECTOR, VECTOR
@@ -114,7 +114,8 @@ SMALL = net(MLP((4,)))
 def learns(algorithm: Any, backend: Any = COMPILED, **nets: Any) -> bool:
     """Whether compiled code can learn for it; networks that are not named are small."""
     small = dict.fromkeys(algorithm.networks(), SMALL)
-    result = can_learn(algorithm.compiled_form(), algorithm, backend, {**small, **nets})
+    team: Any = SimpleNamespace(algorithm=algorithm, backend=backend)
+    result = can_learn(algorithm.compiled_form(), team, {**small, **nets})
     assert isinstance(result, bool)
     return result
 
@@ -163,7 +164,8 @@ def test_a_model_of_ones_own_learns_by_its_framework(make):
     """Also where only the actor is one."""
     own = {"critic_network": MLP((4,))} if make is mt.PPO else {}
     learner = make(VECTOR, THREE, seed=0, network=torch.nn.Linear(5, 3), device="cpu", **own).learner_
-    assert can_learn(learner.algorithm.compiled_form(), learner.algorithm, COMPILED, learner.weights.nets) is False
+    team: Any = SimpleNamespace(algorithm=learner.algorithm, backend=COMPILED)
+    assert can_learn(learner.algorithm.compiled_form(), team, learner.weights.nets) is False
 
 
 # Algorithms -----------------------------------------------------------------------------------------------------------
@@ -249,11 +251,10 @@ def twice(kind: Any) -> Any:
 )  # fmt: skip
 def test_an_algorithm_of_ones_own_learns_as_it_says(make, kind, expected):
     algorithm = algorithm_of(make, kind)
-    learner = AlgorithmLearner(algorithm, COMPILED, [0], draw=True)
+    learner, plain = (AlgorithmLearner(algorithm, backend, [0], draw=True) for backend in (COMPILED, PLAIN))
     assert type(learner.steps) is (MADE[make][0] if expected else GradientSteps)
-    again = compiled_steps(algorithm, COMPILED, learner.weights.nets, learner.weights.optimizers)
-    assert (again is None) is not expected
-    assert compiled_steps(algorithm, PLAIN, learner.weights.nets, learner.weights.optimizers) is None
+    assert (compiled_steps(learner.steps.team) is None) is not expected
+    assert compiled_steps(plain.steps.team) is None
 
 
 def test_it_is_done_as_the_algorithm_says():

@@ -17,7 +17,7 @@ from marltrain.policies.compiled.ppo_kernel import BLOCK, WORK
 from marltrain.policies.compiled.trained_network import TrainedNetwork
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.ppo_update import PPOUpdates, WorkArrays, give_way
-from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.networks.specs import MLP
 from tests.policies.learner.compiled.test_q_update import assert_close, assert_metrics_close
 from tests.policies.learner.test_learner import moved, stacked

@@ -11,6 +11,7 @@ import torch
 
 from marltrain.policies.compiled.ppo_kernel import METRICS
 from marltrain.policies.learner.minibatches import Minibatches
+from marltrain.policies.learner.trained_team import ALONE
 from marltrain.policies.networks.specs import MLP
 from tests.policies.compiled.wrong_columns import WRONG_COLUMNS
 from tests.policies.learner.compiled.test_ppo_update import learner_of, rollout_of, update
@@ -113,7 +114,7 @@ def test_the_same_columns_are_taken_as_they_should_be():
             index = dealt.index[epoch, :, start:stop]
             rows = {n: None if c is None else c[np.arange(3)[:, None], index] for n, c in columns.items()}
             rows["weight"] = torch.tensor(dealt.weight[epoch, :, start:stop].copy())
-            expected = plain.steps.steps[0](rows, plain.hyper.stacked(), due[number])
+            expected = plain.steps.steps[0]({ALONE: rows}, {ALONE: plain.hyper.stacked()}, due[number])
             np.testing.assert_allclose(measured[number][:, [0, 2]], expected[:, [0, 2]], rtol=2 * CLOSE, atol=2 * CLOSE)
         assert native.steps.steps[0].metrics == plain.steps.steps[0].metrics
     for name, array in native.weights.trained().items():

@@ -13,7 +13,7 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.q_update import QSteps
-from marltrain.policies.learner.gradient_step import GradientSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.networks.specs import MLP
 from tests.policies.learner.test_learner import everyone, moved, stacked
 from tests.policies.some_batches import VECTOR, of_agent, some_transitions

@@ -16,6 +16,7 @@ from marltrain.policies.interface.algorithm import CompiledForm
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.q_update import QStep
 from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.learner.trained_team import ALONE
 from marltrain.policies.networks.specs import MLP
 from tests.policies.compiled.wrong_columns import WRONG_COLUMNS
 from tests.policies.learner.compiled.test_q_update import CLOSE, COMPILED, PLAIN, learners
@@ -43,13 +44,13 @@ def test_columns_that_compiled_code_would_not_read_aright(name, wrong):
     columns = columns_of(np.random.default_rng(0))
     columns[name] = WRONG_COLUMNS[wrong](columns[name])
     if (name, wrong) == ("next_legal", "nothing"):
-        result(columns, native.hyper.stacked(), everyone(native))
+        result({ALONE: columns}, {ALONE: native.hyper.stacked()}, everyone(native))
         assert moved(before, native.export(0))
         return
     rows_of_all = name == "reward" and wrong == r"\(3, 6"  # then all others have one row too many
     text = "column 'obs'" if rows_of_all else rf"column '{name}' must be {OF[name]} \(3, \d.*\) in one piece; .*{wrong}"
     with pytest.raises(TypeError, match=text):
-        result(columns, native.hyper.stacked(), everyone(native))
+        result({ALONE: columns}, {ALONE: native.hyper.stacked()}, everyone(native))
     assert not moved(before, native.export(0))
 
 
@@ -61,7 +62,7 @@ def test_columns_of_another_width(name):
     with pytest.raises(
         TypeError, match=rf"column '{name}' must be \w+ \(3, 7, [45]\) in one piece; it is .*\(3, 7, 3\)"
     ):
-        native.steps.steps[0](columns, native.hyper.stacked(), everyone(native))
+        native.steps.steps[0]({ALONE: columns}, {ALONE: native.hyper.stacked()}, everyone(native))
 
 
 @pytest.mark.parametrize("action", [-1, 4])
@@ -70,7 +71,7 @@ def test_actions_that_there_are_not(action):
     before, columns = native.export(0), columns_of(np.random.default_rng(0))
     columns["action"][2, 6] = action
     with pytest.raises(TypeError, match=r"actions must lie in \[0, 4\); they are"):
-        native.steps.steps[0](columns, native.hyper.stacked(), everyone(native))
+        native.steps.steps[0]({ALONE: columns}, {ALONE: native.hyper.stacked()}, everyone(native))
     assert not moved(before, native.export(0))
 
 
@@ -78,9 +79,9 @@ def test_metrics_are_not_overwritten_by_the_next_pass():
     native, _ = learners(network=MLP((5,)))
     rng = np.random.default_rng(0)
     result = native.steps.steps[0]
-    first = result(columns_of(rng), native.hyper.stacked(), everyone(native))
+    first = result({ALONE: columns_of(rng)}, {ALONE: native.hyper.stacked()}, everyone(native))
     kept = first.clone()
-    second = result(columns_of(rng), native.hyper.stacked(), everyone(native))
+    second = result({ALONE: columns_of(rng)}, {ALONE: native.hyper.stacked()}, everyone(native))
     assert torch.equal(first, kept)
     assert not torch.equal(first, second)
 
@@ -135,7 +136,9 @@ def test_the_same_columns_are_taken_as_they_should_be():
     for masked in (False, True):
         columns = columns_of(np.random.default_rng(0), masked=masked)
         measured = [
-            learner.steps.steps[0](columns, learner.hyper.stacked(), np.array([True, False, True])).numpy()[:, [0, 2]]
+            learner.steps.steps[0](
+                {ALONE: columns}, {ALONE: learner.hyper.stacked()}, np.array([True, False, True])
+            ).numpy()[:, [0, 2]]
             for learner in (native, plain)
         ]
         np.testing.assert_allclose(measured[0], measured[1], rtol=2 * CLOSE, atol=2 * CLOSE)

@@ -12,8 +12,8 @@ import marltrain as mt
 from marltrain.policies.batches.batch import TeamBatch, TeamRows
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.team_update import TeamSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.joint_learner import JointLearner
-from marltrain.policies.learner.joint_step import JointSteps
 from marltrain.policies.networks.specs import MLP
 from tests.policies.learner.compiled.test_q_update import COMPILED, PLAIN, assert_close, assert_metrics_close
 from tests.policies.some_batches import VECTOR, some_team
@@ -29,13 +29,13 @@ def team_of(backend: Any, algo: Any, seats: int = 1, order: Any = (0, 1, 2), own
     sizes = {} if algo is mt.VDN else {"state_size": 4, "mixing_units": 5, "hyper_units": 9}
     given = {"network": MLP((5, 9)), "team_size": len(order), "learning_rate": 3e-3, **sizes, **settings}
     agent = algo(VECTOR, spaces.Discrete(4), seed=0, device="cpu", **given)
-    part = AlgorithmLearner(agent.algorithm, backend, list(range(len(order) // seats)), draw=True)
+    member = AlgorithmLearner(agent.algorithm, backend, list(range(len(order) // seats)), draw=True)
     for name, values in (own or {}).items():
         for row, value in enumerate(values):
-            part.set_hyper(row, name, value)
+            member.set_hyper(row, name, value)
     rng = np.random.default_rng(0)
-    result = JointLearner([part], [seats], order)
-    for weights in (part.weights, result.team):
+    result = JointLearner([member], [seats], order)
+    for weights in (member.weights, result.team):
         for target in weights.target.values():
             target.flat.add_(backend.tensor(rng.normal(scale=0.3, size=target.flat.shape).astype(np.float32)))
     return result
@@ -44,7 +44,7 @@ def team_of(backend: Any, algo: Any, seats: int = 1, order: Any = (0, 1, 2), own
 def teams(algo: Any, **settings: Any) -> list[Any]:
     """The same team twice: with compiled gradient steps and with those of torch."""
     result = [team_of(backend, algo, **settings) for backend in (COMPILED, PLAIN)]
-    assert [type(team.steps) for team in result] == [TeamSteps, JointSteps]
+    assert [type(team.steps) for team in result] == [TeamSteps, GradientSteps]
     return result
 
 
@@ -53,13 +53,13 @@ def batch_of(rng: np.random.Generator, team: JointLearner, seats: int, rows: int
 
     In one batch of two, some decisions are not learned from.
     """
-    batch = some_team(rng, team.parts, [seats], rows, masked=masked)
+    batch = some_team(rng, team.members, [seats], rows, masked=masked)
     if rng.random() < 0.5:
-        own = batch.parts[0]
+        own = batch.members[0]
         own.learned = rng.random(own.weight.shape) < 0.7
         own.weight *= own.learned
     if rng.random() < 0.125:
-        batch.parts[0].weight[0], batch.parts[0].present[0] = 0, False
+        batch.members[0].weight[0], batch.members[0].present[0] = 0, False
         batch.weight[0, : rows // 2] = 0
     return batch
 
@@ -81,15 +81,15 @@ def by_hand(jit_compile: bool, *, skip: bool) -> tuple[JointLearner, TeamBatch]:
         )
         for i in range(2)
     ]  # fmt: skip
-    part = AlgorithmLearner(agents[0].algorithm, agents[0].backend, [0, 1], draw=True)
+    member = AlgorithmLearner(agents[0].algorithm, agents[0].backend, [0, 1], draw=True)
     for row in range(2):
-        state = part.export(row)
+        state = member.export(row)
         state.arrays["net/q/head0.weight"][...], state.arrays["net/q/head0.bias"][...] = [[1, 0]], 0
         for name, array in state.arrays.items():
             if name.startswith("team/net/mixer"):
                 array[...] = np.arctanh(0.5) if name.endswith("hidden0.bias") else 0
         state.arrays["team/net/mixer/head0.bias"][...] = [1, -2, -3, 0.5, -1, 4, 2, -1, 0.25]
-        part.load(row, state)
+        member.load(row, state)
     seen, nothing = np.array([[[2], [-2]], [[1], [0]]], np.float32), np.zeros((2, 2), np.float32)
     everyone = np.ones((2, 2), bool)
     rows = TeamRows(
@@ -101,7 +101,7 @@ def by_hand(jit_compile: bool, *, skip: bool) -> tuple[JointLearner, TeamBatch]:
     reward = np.array([[16.75 - 1, 2 * E_3 - 1.75 - 2]], np.float32)
     flat = np.ones((1, 2), np.float32)
     batch = TeamBatch([rows], reward, 0 * flat, flat, state=seen_by_all, next_state=seen_by_all)
-    return JointLearner([part], [1], [0, 1]), batch
+    return JointLearner([member], [1], [0, 1]), batch
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -116,9 +116,9 @@ def test_gradients_of_a_mixture_by_hand(jit_compile, skip):
     assert team.steps.plannable is jit_compile
     if skip:
         batch.reward += [[3, -2]]  # the sums of the values
-    before = [team.parts[0].export(row).arrays for row in range(2)]
+    before = [team.members[0].export(row).arrays for row in range(2)]
     metrics = team.update(batch, learn=np.ones(2, bool), batch_size=2)
-    after = [team.parts[0].export(row).arrays for row in range(2)]
+    after = [team.members[0].export(row).arrays for row in range(2)]
     down = [{name: was[name] - now[name] for name in was} for was, now in zip(before, after, strict=True)]
     of_mixer = [4 - 8 * E_3, 2, -2, 1, 2 + 4 * E_3, 3, 2 + 2 * E_3, -8.5, 3]
     np.testing.assert_allclose(down[0]["team/net/mixer/head0.bias"], of_mixer, rtol=1e-5)
@@ -135,11 +135,11 @@ def test_gradients_of_a_mixture_by_hand(jit_compile, skip):
 def test_a_decision_that_is_not_learned_from_is_mixed_without_a_gradient_by_hand(jit_compile):
     """That of the second player in the first step; see the test before: its slope 6.5 is left out, others stay."""
     team, batch = by_hand(jit_compile, skip=False)
-    batch.parts[0].learned = np.array([[True, True], [False, True]])
-    batch.parts[0].weight[1, 0] = 0
-    before = [team.parts[0].export(row).arrays for row in range(2)]
+    batch.members[0].learned = np.array([[True, True], [False, True]])
+    batch.members[0].weight[1, 0] = 0
+    before = [team.members[0].export(row).arrays for row in range(2)]
     metrics = team.update(batch, learn=np.ones(2, bool), batch_size=2)
-    after = [team.parts[0].export(row).arrays for row in range(2)]
+    after = [team.members[0].export(row).arrays for row in range(2)]
     down = [{name: was[name] - now[name] for name in was} for was, now in zip(before, after, strict=True)]
     of_mixer = [4 - 8 * E_3, 2, -2, 1, 2 + 4 * E_3, 3, 2 + 2 * E_3, -8.5, 3]
     np.testing.assert_allclose(down[0]["team/net/mixer/head0.bias"], of_mixer, rtol=1e-5)
@@ -184,7 +184,7 @@ def test_updates_are_those_of_torch(case):
     settings = dict(case)
     seats, masked, algo = settings.get("seats", 1), settings.pop("masked", True), settings.pop("algo")
     native, plain = teams(algo, **settings)
-    rng, start = np.random.default_rng(3), plain.parts[0].export(0)
+    rng, start = np.random.default_rng(3), plain.members[0].export(0)
     for i in range(rounds(24, 60)):
         batch = batch_of(rng, native, seats, SIZES[i % len(SIZES)], masked=masked)
         learn = np.array(LEARN[i % len(LEARN)][: native.num_agents], bool)
@@ -193,19 +193,19 @@ def test_updates_are_those_of_torch(case):
         measured = [team.update(batch, learn=learn, batch_size=batch.reward.size) for team in (native, plain)]
         assert_metrics_close(*measured)
         assert native.skipped.keys() == plain.skipped.keys()
-    assert_close(native.parts[0], plain.parts[0])
-    assert any((start.arrays[name] != array).any() for name, array in plain.parts[0].export(0).arrays.items())
+    assert_close(native.members[0], plain.members[0])
+    assert any((start.arrays[name] != array).any() for name, array in plain.members[0].export(0).arrays.items())
 
 
 def test_an_agent_that_does_not_learn_and_one_without_rows_stay():
     native, _ = teams(mt.QMIX)
     rng = np.random.default_rng(5)
     native.update(batch_of(rng, native, 1, 9, masked=True), learn=np.ones(3, bool), batch_size=9)
-    before = [native.parts[0].export(row).arrays for row in range(3)]
-    batch = some_team(rng, native.parts, [1], 9)
-    batch.parts[0].weight[2] = 0
+    before = [native.members[0].export(row).arrays for row in range(3)]
+    batch = some_team(rng, native.members, [1], 9)
+    batch.members[0].weight[2] = 0
     native.update(batch, learn=np.array([0, 1, 1], bool), batch_size=9)
-    after = [native.parts[0].export(row).arrays for row in range(3)]
+    after = [native.members[0].export(row).arrays for row in range(3)]
     same = [
         all((was[name] == now[name]).all() for name in was if not name.startswith("team"))
         for was, now in zip(before, after, strict=True)
@@ -218,16 +218,16 @@ def test_an_agent_that_does_not_learn_and_one_without_rows_stay():
 def test_after_a_loss_that_is_not_finite_no_weight_changes(wrong):
     native, plain = teams(mt.QMIX)
     rng = np.random.default_rng(5)
-    batch = some_team(rng, native.parts, [1], 9)
-    batch.parts[0].present[...] = True
-    obs: Any = batch.parts[0].obs
+    batch = some_team(rng, native.members, [1], 9)
+    batch.members[0].present[...] = True
+    obs: Any = batch.members[0].obs
     broken = batch.reward if wrong == "reward" else obs[0]
     broken[0, 0] = np.nan
-    before = native.parts[0].export(1).arrays
+    before = native.members[0].export(1).arrays
     for team in (native, plain):
         measured = team.update(batch, learn=np.ones(3, bool), batch_size=9)
         assert np.isnan(measured["grad_norm/q"]).all() and np.isnan(measured["grad_norm/mixer"]).all()
-    after = native.parts[0].export(1).arrays
+    after = native.members[0].export(1).arrays
     assert all((before[name] == after[name]).all() for name in before if "net/" in name and "target" not in name)
 
 
@@ -240,12 +240,12 @@ def test_a_loaded_team_goes_on_exactly():
         home.update(batch, learn=np.ones(3, bool), batch_size=9)
     away.update(batches[7], learn=np.ones(3, bool), batch_size=9)
     for row in range(3):
-        away.parts[0].load(row, home.parts[0].export(row))
+        away.members[0].load(row, home.members[0].export(row))
     for batch in batches[5:]:
         for team in (home, away):
             team.update(batch, learn=np.ones(3, bool), batch_size=9)
     for row in range(3):
-        result, expected = away.parts[0].export(row), home.parts[0].export(row)
+        result, expected = away.members[0].export(row), home.members[0].export(row)
         assert result.info["updates"] == expected.info["updates"] >= 8
         for name, array in result.arrays.items():
             np.testing.assert_array_equal(array, expected.arrays[name], err_msg=name)
@@ -258,9 +258,9 @@ def test_a_loaded_team_goes_on_exactly():
 def test_columns_of_another_kind_are_refused(column, of_team):
     """Compiled code reads them at an address."""
     team = team_of(COMPILED, mt.QMIX)
-    batch = some_team(np.random.default_rng(5), team.parts, [1], 9)
-    held: Any = batch if of_team else batch.parts[0]
-    held.learned = batch.parts[0].present
+    batch = some_team(np.random.default_rng(5), team.members, [1], 9)
+    held: Any = batch if of_team else batch.members[0]
+    held.learned = batch.members[0].present
     setattr(held, column, getattr(held, column).astype(np.float64))
     with pytest.raises(TypeError, match=rf"column '{column}' must be .* in one piece; it is float64"):
         team.update(batch, learn=np.ones(3, bool), batch_size=9)
@@ -268,8 +268,8 @@ def test_columns_of_another_kind_are_refused(column, of_team):
 
 def test_actions_that_do_not_exist_are_refused():
     team = team_of(COMPILED, mt.VDN)
-    batch = some_team(np.random.default_rng(5), team.parts, [1], 9)
-    batch.parts[0].action[1, 3] = 4
+    batch = some_team(np.random.default_rng(5), team.members, [1], 9)
+    batch.members[0].action[1, 3] = 4
     with pytest.raises(TypeError, match=r"actions must lie in \[0, 4\); they are 0 to 4"):
         team.update(batch, learn=np.ones(3, bool), batch_size=9)
 

@@ -43,7 +43,7 @@ if LONG:
                 for name, array in mine.arrays.items():
                     np.testing.assert_array_equal(array, theirs.arrays[name], err_msg=name)
             for number, sign in (1, signal.SIGKILL), (0, signal.SIGSTOP):
-                os.kill(there.steps.team.pids[f"process {number}"], sign)
+                os.kill(there.steps.processes.pids[f"process {number}"], sign)
                 text = "ended: " if sign == signal.SIGKILL else "did not answer within .*; nor did process 1 of "
                 with pytest.raises(WorkerError, match=rf"process {number} of DataParallel\(.*, on node .* {text}"):
                     update(there)

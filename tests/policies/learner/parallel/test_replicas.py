@@ -55,7 +55,7 @@ def update_both(alone, shared, batch, learn=(True, True, True)):
 
 def everywhere_the_same(learner):
     """Whether weights and moments are the same bits in all processes, and here."""
-    answers = [learner.weights.trained(), *learner.steps.team.ask_all("trained")]
+    answers = [learner.weights.trained(), *learner.steps.processes.ask_all("trained")]
     return all((answers[0][name] == one[name]).all() for one in answers for name in answers[0])
 
 
@@ -101,10 +101,10 @@ def test_dqn_over_two_processes_through_masks_loads_and_numbers_that_change(made
     options = {"target_sync": 3, "network": mt.MLP(hidden=(8,))}
     alone, shared = (made(mt.DQN, VECTOR, s, **options) for s in (None, "DataParallel"))
     rng = np.random.default_rng(1)
-    assert shared.steps.team.pids == {}, "nothing starts before the first update"
+    assert shared.steps.processes.pids == {}, "nothing starts before the first update"
     for rows in (13, 1, 8):
         update_both(alone, shared, some_transitions(rng, VECTOR, 4, 3, rows))
-    pids = shared.steps.team.pids
+    pids = shared.steps.processes.pids
     assert list(pids) == ["process 0", "process 1"]
     before = shared.export(1)
     update_both(alone, shared, some_transitions(rng, VECTOR, 4, 3, 9), (True, False, True))
@@ -116,7 +116,7 @@ def test_dqn_over_two_processes_through_masks_loads_and_numbers_that_change(made
         one.set_hyper(0, "learning_rate", 1e-2)
     for rows in (5, 7, 6):
         update_both(alone, shared, some_transitions(rng, VECTOR, 4, 3, rows))
-    assert shared.steps.team.pids == pids, "loading needs no new processes"
+    assert shared.steps.processes.pids == pids, "loading needs no new processes"
     assert_equal_learners(alone, shared)
     assert everywhere_the_same(shared)
 
@@ -127,13 +127,13 @@ def test_a_killed_process_is_named_and_learning_can_go_on_anew(made):
     rng = np.random.default_rng(2)
     update_both(alone, shared, some_transitions(rng, VECTOR, 4, 3, 6))
     kept = shared.export(0)
-    victim = shared.steps.team.pids["process 1"]
+    victim = shared.steps.processes.pids["process 1"]
     threading.Timer(0.2, os.kill, (victim, signal.SIGKILL)).start()
     start = time.monotonic()
     with pytest.raises(WorkerError, match=r"process 1 of DataParallel\(processes=2\) was killed by signal 9"):
         while time.monotonic() - start < 30:
             shared.update(some_transitions(rng, VECTOR, 4, 3, 6), learn=np.ones(3, bool), batch_size=6)
-    assert shared.steps.team.pids == {}
+    assert shared.steps.processes.pids == {}
     shared.load(0, kept)
     for row in range(3):
         alone.load(row, shared.export(row))

@@ -10,10 +10,10 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.policies.algorithms.vdn import VDNAlgorithm
 from marltrain.policies.interface.algorithm import CompiledForm
-from marltrain.policies.learner.compiled.team_steps import TEAM_LOSSES
+from marltrain.policies.learner.compiled.gradient_steps import TEAM_LOSSES
 from marltrain.policies.learner.compiled.team_update import TeamSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.joint_learner import JointLearner
-from marltrain.policies.learner.joint_step import JointSteps
 from marltrain.policies.networks.specs import MLP
 from tests.policies.some_batches import VECTOR
 from tests.tiers import LONG
@@ -57,7 +57,7 @@ def team_steps(agent: Any, **settings: Any) -> Any:
 )
 def test_which_teams(agent, settings, expected):
     steps = team_steps(agent, **settings)
-    assert type(steps) is (TeamSteps if expected else JointSteps)
+    assert type(steps) is (TeamSteps if expected else GradientSteps)
     assert steps.plannable is expected
 
 

@@ -72,8 +72,8 @@ def team(algorithm: Any, count: int = 3, seats: int = 1, **settings: Any) -> Joi
 
 
 def rollout(learner: JointLearner, seats: int = 1) -> Any:
-    batch = some_team(np.random.default_rng(0), learner.parts, [seats] * len(learner.parts), ROWS)
-    batch.parts = [replace(part, weight=np.ones_like(part.weight)) for part in batch.parts]
+    batch = some_team(np.random.default_rng(0), learner.members, [seats] * len(learner.members), ROWS)
+    batch.members = [replace(member, weight=np.ones_like(member.weight)) for member in batch.members]
     return batch
 
 
@@ -85,7 +85,7 @@ def updated(learner: JointLearner, batch: Any, learn: Any = None) -> list[float]
 
 
 def constants(learner: JointLearner) -> list[float]:
-    return [float(next(iter(part.weights.nets["w"].arrays(0).values())).item()) for part in learner.parts]
+    return [float(next(iter(member.weights.nets["w"].arrays(0).values())).item()) for member in learner.members]
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
@@ -115,7 +115,7 @@ def test_an_epoch_has_each_batch_step_once_with_the_rows_of_all_seats():
     learner = team(Line, count=1, seats=2, epochs=2, minibatches=3)
     batch = rollout(learner, 2)
     batch.weight[0, 4] = 0
-    batch.parts[0].reward[...] = np.tile(np.arange(ROWS), 2)
+    batch.members[0].reward[...] = np.tile(np.arange(ROWS), 2)
     updated(learner, batch)
     assert len(Line.seen) == 6
     for epoch in (Line.seen[:3], Line.seen[3:]):
