@@ -135,8 +135,13 @@ class Rewarded(Algorithm):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of the reward model, then those of the algorithm."""
-        return (*self.reward_model.phases(self), *super().phases)
+        """The phases of the reward model, then those of the algorithm, which do not train the networks of the model."""
+        of_model = self.reward_model.networks(self)
+        own = (
+            replace(phase, trains=tuple(name for name in phase.trains if name not in of_model))
+            for phase in super().phases
+        )
+        return (*self.reward_model.phases(self), *own)
 
     def form_for_acting(self) -> CompiledForm | None:
         """Return the algorithm's compiled form for acting only."""

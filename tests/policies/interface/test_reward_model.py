@@ -92,6 +92,16 @@ def test_a_reward_model_is_trained_and_saved_with_the_agent(kind, tmp_path):
     assert np.array_equal(again.act(np.zeros(5, np.float32)), agent.act(np.zeros(5, np.float32)))
 
 
+@pytest.mark.parametrize(("kind", "policy"), [(mt.PPO, "actor"), (mt.A2C, "actor"), (mt.DQN, "q")])
+def test_the_networks_of_a_model_are_trained_by_its_own_phases_only(kind, policy):
+    """As many steps as the policy; the phase of a policy that trains all networks leaves those of the model out."""
+    learner = learner_of(kind, reward_model=Learned())
+    metrics = learner.update(batch_of(mt.DQN if kind is mt.DQN else mt.PPO), learn=np.ones(2, bool), batch_size=64)
+    arrays = learner.export(0).arrays
+    assert arrays["optimizer/reward/count"] == arrays[f"optimizer/{policy}/count"] == learner.gradient_steps[0] > 0
+    assert (metrics["grad_norm/reward"] > 0).all()
+
+
 def test_a_loaded_agent_acts_without_its_function_and_learns_only_with_it(tmp_path):
     mt.save(tmp_path / "own", mt.DQN(VECTOR, DISCRETE, seed=0, reward_model=linear_reward))
     (agent,) = mt.load(tmp_path / "own")
