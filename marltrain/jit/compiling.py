@@ -181,6 +181,9 @@ def _texts_of(name: str, value: Any, names: tuple[str, ...], seen: set[types.Fun
         for inner in names:
             if hasattr(value, inner):
                 yield from _texts_of(inner, getattr(value, inner), names, seen)
+    elif isinstance(value, tuple) and any(isinstance(python_function(each), types.FunctionType) for each in value):
+        for each in value:
+            yield from _texts_of(name, each, (), seen)
     elif isinstance(value, np.ndarray):
         yield f"{name} {value.dtype} {value.shape} {value.tobytes().hex()}"
     elif isinstance(value, int | float | str | tuple | np.generic | np.dtype | numba.types.Type):

@@ -10,7 +10,7 @@ from numba import float32
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import f32, f64, fma
 
-ADAM, ADAMW, RMSPROP, SGD = range(4)
+ADAM, ADAMW, RMSPROP, SGD, ADAMAX = range(5)
 RULES = {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}
 """Optimizers of `backends.base.OPTIMIZERS` that compiled code has; see `gradient_steps.can_learn`."""
 LANES = 64
@@ -110,6 +110,21 @@ def adam(
         square = fma(float32(0.001) * slope, slope, float32(0.999) * v[i])
         m[i], v[i] = mean, square
         w[i] -= step * mean / (math.sqrt(square * spread) + small)
+
+
+@compiled
+def adamax(
+    weights: int, first: int, largest: int, gradient: int, size: int, factor: Any, rate: Any, count: Any, epsilon: Any
+) -> None:
+    """Make step number `count` of Adamax (Kingma and Ba 2015, section 7.1) by a gradient times `factor`."""
+    w, m, v, g = f32(weights, size), f32(first, size), f32(largest, size), f32(gradient, size)
+    step, small = float32(rate / -math.expm1(count * math.log(0.9))), float32(epsilon)
+    for i in range(size):
+        slope = g[i] * factor
+        mean, decayed, present = fma(float32(0.1), slope - m[i], m[i]), float32(0.999) * v[i], abs(slope) + small
+        most = present if present > decayed else decayed
+        m[i], v[i] = mean, most
+        w[i] -= step * mean / most
 
 
 @compiled

@@ -1,0 +1,1 @@
+"""Recordings as tables of instructions: places of buffers, instructions of each operation."""

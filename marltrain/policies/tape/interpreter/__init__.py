@@ -1,0 +1,1 @@
+"""The compiled interpreter of tables, and the instructions that it carries out."""
