@@ -15,7 +15,7 @@ from tests.policies.tape.evaluate import evaluate
 
 K, WIDTH, UNITS = 3, 5, 4
 SIZE = WIDTH * UNITS + UNITS
-ROLES: dict[str, Role] = {"x": "rows", "flag": "rows", "loss": "sum", "error": "rows", "gradient/net": "sum"}
+ROLES: dict[str, Role] = {"x": "rows", "flag": "rows", "loss": "sum", "error": "rows"}
 
 
 def of_rows(rows):

@@ -95,6 +95,5 @@ def _write_gathered(writer: Writer, node: Node, given: int) -> None:
 
 def _write_output(writer: Writer, name: str, output: Symbol) -> None:
     """Write an output to the segment of its name."""
-    role = writer.assembler.segments.role(name)
     out = writer.assembler.segment(name, output.shape, output.node.dtype, writer.section, written=True)
-    writer.copy(output, out, whole(output.shape), add=role == "sum")
+    writer.copy(output, out, whole(output.shape), add=writer.assembler.is_sum(name))

@@ -39,11 +39,15 @@ class Assembler:
 
     def segment(self, name: str, shape: Sequence[int], dtype: DType, section: Section, *, written: bool = False) -> int:
         """Enter the use of an array and return its place; a sum over blocks starts at zero."""
-        starts = self.segments.role(name) == "sum" and name not in self.segments.found
+        starts = self.is_sum(name) and name not in self.segments.found
         where = self.segments.add(name, shape, dtype, section, written=written)
         if starts:
             self.emit("before", "zero", out=where, size=int(np.prod(shape)))
         return where
+
+    def is_sum(self, name: str) -> bool:
+        """Return whether an output is summed over the blocks."""
+        return self.segments.role(name) in ("sum", "own sum")
 
     def constant(self, data: bytes) -> int:
         """Return the place of constant bytes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from marltrain.policies.compiled.layers import NONE, RELU, TANH
+from marltrain.policies.tape.assembly.segments import GRADIENT
 from marltrain.policies.tape.assembly.strides import is_plain
 from marltrain.policies.tape.assembly.writer import Writer
 from marltrain.policies.tape.recording import AddedGradient, Contribution, LayerGradient
@@ -62,18 +63,12 @@ def _transposed(writer: Writer, weight: Symbol, temporary: ExitStack) -> int:
 def write_contribution(writer: Writer, contribution: Contribution) -> None:
     """Write the addition of a contribution to the gradient of a network."""
     network, leaf = contribution.network, _leaf(contribution).node
-    name = gradient_name(network)
-    out = writer.assembler.segment(name, leaf.shape, "float", writer.section, written=True)
+    out = writer.assembler.segment(GRADIENT + network, leaf.shape, "float", writer.section, written=True)
     if isinstance(contribution, AddedGradient):
         writer.copy(contribution.gradient, out, contribution.view.view, add=True)
         return
     for k in range(contribution.gradient.shape[0]):
         _write_layer_gradient(writer, contribution, k, out)
-
-
-def gradient_name(network: str) -> str:
-    """Return the name of the segment with the gradient of a network."""
-    return f"gradient/{network}"
 
 
 def _leaf(contribution: Contribution) -> Symbol:

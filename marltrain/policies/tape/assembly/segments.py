@@ -14,6 +14,10 @@ WITH_ROWS: tuple[Role, ...] = ("rows", "gathered", "own rows")
 """Roles of arrays whose axis 1 are rows."""
 
 
+GRADIENT = "gradient/"
+"""Beginning of the names of the gradients of networks; the name of the network follows."""
+
+
 class AssemblyError(MarlTrainError, ValueError):
     """A recording that has no table."""
 
@@ -30,8 +34,8 @@ class Segments:
         self.found: dict[str, Segment] = {}
 
     def role(self, name: str) -> Role:
-        """Return the role of a name."""
-        return self._roles.get(name, "agent")
+        """Return the role of a name; gradients are sums of the thread unless they have another."""
+        return self._roles.get(name, "own sum" if name.startswith(GRADIENT) else "agent")
 
     def add(self, name: str, shape: Sequence[int], dtype: DType, section: Section, *, written: bool = False) -> int:
         """Enter the use of an array in a section and return its place; raises AssemblyError if it is used otherwise.

@@ -11,14 +11,14 @@ from marltrain.core.layout import Array
 from marltrain.policies.tape.instructions import FIXED
 from marltrain.policies.tape.operations import DType
 
-Role = Literal["agent", "rows", "gathered", "sum", "own", "own rows"]
+Role = Literal["agent", "rows", "gathered", "sum", "own", "own rows", "own sum"]
 """How a segment moves with agents and blocks, and who allocates it.
 
 agent: an array of the caller, the same for all blocks of rows.
 rows: one whose axis 1 are the rows; each block has its own.
 gathered: one of which the rows at the indices of the segment INDEX are read.
 sum: an output that is summed over the blocks.
-own: a buffer of the thread, for one agent.  own rows: a buffer for the rows of one agent.
+own, own rows, own sum: as agent, rows and sum, in a buffer of the thread for one agent at a time.
 """
 INDEX = "index"
 """The segment of the indices [K, B] int64 of gathered rows."""
@@ -53,7 +53,7 @@ class Segment:
     @property
     def is_own(self) -> bool:
         """Whether a thread allocates the array."""
-        return self.role in ("own", "own rows")
+        return self.role in ("own", "own rows", "own sum")
 
     @property
     def step(self) -> int:
