@@ -63,8 +63,8 @@ rule: a number of `compiled.optimizers`.
 """
 
 UNARY = (
-    "absolute", "cos", "digamma", "elu", "erf", "exp", "isfinite", "lgamma", "log", "negative", "not", "relu",
-    "sigmoid", "sin", "softplus", "sqrt", "square", "tanh", "trigamma",
+    "absolute", "cos", "digamma", "elu", "erf", "exp", "isfinite", "lgamma", "log", "sigmoid", "sin", "softplus",
+    "sqrt", "tanh", "trigamma",
 )  # fmt: skip
 BINARY = (
     "absolute_gradient", "add", "divide", "elu_gradient", "equal", "less", "less_equal", "maximum", "minimum",

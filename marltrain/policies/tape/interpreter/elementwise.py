@@ -70,6 +70,7 @@ def binary(f: Scalar) -> Any:
 
 def ternary(f: Scalar) -> Any:
     """Return an instruction for f(a, b, c)."""
+    of_row = ternary_row(f)
 
     @inner
     def loop(i: int, s: int) -> None:
@@ -77,34 +78,50 @@ def ternary(f: Scalar) -> Any:
         columns, u, v, w = p.columns, p.a_column, p.b_column, p.c_column
         out, a, b, c = at(s, p.out), at(s, p.a), at(s, p.b), at(s, p.c)
         out_row, a_row, b_row, c_row = p.out_row, p.a_row, p.b_row, p.c_row
-        kind = 4 * u + 2 * v + w if min(u, v, w) >= 0 and max(u, v, w) <= 1 else -1
+        kind = 4 * u + 2 * v + w if max(u, v, w) <= 1 else 0
         for r in range(p.rows):
             o, x = f32(out + 4 * r * out_row, columns), row_at(a, r, a_row, columns, u)
             y, z = row_at(b, r, b_row, columns, v), row_at(c, r, c_row, columns, w)
-            if kind == 7:
-                for j in range(columns):
-                    o[j] = f(x[j], y[j], z[j])
-            elif kind == 6:
-                last = z[0]
-                for j in range(columns):
-                    o[j] = f(x[j], y[j], last)
-            elif kind == 5:
-                middle = y[0]
-                for j in range(columns):
-                    o[j] = f(x[j], middle, z[j])
-            elif kind == 4:
-                middle, last = y[0], z[0]
-                for j in range(columns):
-                    o[j] = f(x[j], middle, last)
-            elif kind == 3:
-                first = x[0]
-                for j in range(columns):
-                    o[j] = f(first, y[j], z[j])
-            else:
-                for j in range(columns):
-                    o[j] = f(x[j * u], y[j * v], z[j * w])
+            of_row(kind, o, x, y, z, u, v, w)
 
     return loop
+
+
+def ternary_row(f: Scalar) -> Any:
+    """Return a function that writes f(x, y, z) for a row o, with strides u, v, w.
+
+    kind: 4 * u + 2 * v + w for strides of 0 and 1, whose loops vectorize; 0 for all others.
+    """
+
+    @inner
+    def of_row(kind: int, o: Any, x: Any, y: Any, z: Any, u: int, v: int, w: int) -> None:
+        first, middle, last = x[0], y[0], z[0]
+        if kind == 7:
+            for j in range(len(o)):
+                o[j] = f(x[j], y[j], z[j])
+        elif kind == 6:
+            for j in range(len(o)):
+                o[j] = f(x[j], y[j], last)
+        elif kind == 5:
+            for j in range(len(o)):
+                o[j] = f(x[j], middle, z[j])
+        elif kind == 4:
+            for j in range(len(o)):
+                o[j] = f(x[j], middle, last)
+        elif kind == 3:
+            for j in range(len(o)):
+                o[j] = f(first, y[j], z[j])
+        elif kind == 2:
+            for j in range(len(o)):
+                o[j] = f(first, y[j], last)
+        elif kind == 1:
+            for j in range(len(o)):
+                o[j] = f(first, middle, z[j])
+        else:
+            for j in range(len(o)):
+                o[j] = f(x[j * u], y[j * v], z[j * w])
+
+    return of_row
 
 
 def of_integers(f: Scalar) -> Any:
@@ -153,10 +170,7 @@ def minimum(x: Any, y: Any) -> Any:
 _UNARY: dict[str, Scalar] = {
     "absolute": lambda x: abs(x),
     "isfinite": lambda x: _ONE if abs(x) < _INF else _ZERO,
-    "negative": lambda x: -x,
-    "not": lambda x: _ONE - x,
     "sqrt": lambda x: math.sqrt(x),
-    "square": lambda x: x * x,
 }
 _BINARY: dict[str, Scalar] = {
     "absolute_gradient": lambda x, g: g if x > _ZERO else (-g if x < _ZERO else _ZERO),
@@ -200,7 +214,7 @@ _OF_INTEGERS: dict[str, Scalar] = {
     "integer_less_equal": lambda x, y: _ONE if x <= y else _ZERO,
     "integer_not_equal": lambda x, y: _ONE if x != y else _ZERO,
 }
-_NAMED = ("cos", "digamma", "elu", "erf", "exp", "lgamma", "log", "relu", "sigmoid", "sin", "softplus", "trigamma")
+_NAMED = ("cos", "digamma", "elu", "erf", "exp", "lgamma", "log", "sigmoid", "sin", "softplus", "trigamma")
 INSTRUCTIONS: dict[str, Any] = {
     **{name: unary(inner(f)) for name, f in _UNARY.items()},
     **{name: unary(getattr(scalars, name)) for name in _NAMED},

@@ -70,8 +70,12 @@ def from_bytes(i: int, s: int) -> None:
     columns, v, out, a = p.columns, p.a_column, at(s, p.out), at(s, p.a)
     for r in range(p.rows):
         o, x = f32(out + 4 * r * p.out_row, columns), bools(a + r * p.a_row, (columns - 1) * v + 1)
-        for j in range(columns):
-            o[j] = _ONE if x[j * v] else _ZERO
+        if v == 1:
+            for j in range(columns):
+                o[j] = _ONE if x[j] else _ZERO
+        else:
+            for j in range(columns):
+                o[j] = _ONE if x[j * v] else _ZERO
 
 
 @inner

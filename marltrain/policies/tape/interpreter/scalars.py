@@ -192,12 +192,6 @@ def elu(x: Any) -> Any:
 
 
 @inner
-def relu(x: Any) -> Any:
-    """Return x, or 0 where it is negative."""
-    return _ZERO if x < _ZERO else x
-
-
-@inner
 def sine_of_turns(turns: float) -> Any:
     """Return sin(2 pi turns), turns: float64; absolute error 2e-7."""
     t = float32(turns - np.floor(turns + 0.5))

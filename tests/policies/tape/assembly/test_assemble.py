@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
 from marltrain.policies.tape import ops
@@ -170,3 +171,21 @@ def test_an_array_of_rows_has_them_in_axis_1():
     tape = Tape()
     with pytest.raises(AssemblyError, match=r"'x'.*axis 1.*\(3,\)"):
         assemble(Assembler({"x": "rows"}), "block", Recording(tape, {"y": tape.input("x", (3,)) * 2.0}, ()))
+
+
+@pytest.mark.parametrize("name", ["relu", "negative", "square"])
+def test_operations_that_another_computes_treat_all_numbers_as_torch_does(name):
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -5.0, 1e-45, 3e38], np.float32)
+    tape = Tape()
+    made = -tape.input("x", x.shape) if name == "negative" else getattr(ops, name)(tape.input("x", x.shape))
+    found, _ = execute(Recording(tape, {"y": made}, ()), {"x": x}, {})
+    np.testing.assert_array_equal(found["y"], getattr(torch, name)(torch.from_numpy(x)).numpy())
+
+
+def test_operands_are_copied_where_that_takes_fewer_instructions():
+    tape, shape = Tape(), (20, 9, 10)
+    x, y = tape.input("x", (20, 1, 1)).broadcast(shape), tape.input("y", (1, 1, 10)).broadcast(shape)
+    recording = Recording(tape, {"z": x * y}, ())
+    assert len(table_of(recording).instructions) == 4  # two copies, the product, and the copy to the output
+    rng = np.random.default_rng(0)
+    agree(recording, {"x": rng.random((20, 1, 1), np.float32), "y": rng.random((1, 1, 10), np.float32)})

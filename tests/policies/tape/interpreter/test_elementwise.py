@@ -114,5 +114,5 @@ def test_every_combination_of_strides(rows, columns, steps):
     pair = {name: given[name] for name in "ab"}
     found = carry_out("subtract", out, pair, **sizes, **{n: v for n, v in fields.items() if n[0] in "ab"})
     np.testing.assert_array_equal(found[:, :columns], np.broadcast_to(a - b, (rows, columns)))
-    found = carry_out("square", out, {"a": given["a"]}, **sizes, **{n: v for n, v in fields.items() if n[0] == "a"})
-    np.testing.assert_array_equal(found[:, :columns], np.broadcast_to(a * a, (rows, columns)))
+    found = carry_out("absolute", out, {"a": given["a"]}, **sizes, **{n: v for n, v in fields.items() if n[0] == "a"})
+    np.testing.assert_array_equal(found[:, :columns], np.broadcast_to(np.abs(a), (rows, columns)))

@@ -39,11 +39,8 @@ REFERENCES = {
     "softplus": (lambda x: np.logaddexp(x, 0), 2.5),
     "elu": (lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), 1.5),
     "erf": (special.erf, 1.5),
-    "relu": (lambda x: np.maximum(x, 0), 0.5),
     "sqrt": (np.sqrt, 0.5),
-    "square": (np.square, 0.5),
     "absolute": (np.abs, 0.5),
-    "negative": (np.negative, 0.5),
 }
 
 
@@ -90,7 +87,7 @@ def test_gamma_functions_where_they_end():
     np.testing.assert_array_equal(unary("trigamma", [0.0, np.inf, np.nan, -1e30]), [np.inf, 0.0, np.nan, np.nan])
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "sigmoid", "tanh", "relu", "sqrt", "square", "erf", "sin", "cos"])
+@pytest.mark.parametrize("name", ["exp", "log", "sigmoid", "tanh", "sqrt", "erf", "sin", "cos"])
 def test_results_at_the_edges_are_those_of_torch(name):
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -5.0, 1e-45, TOP, -TOP, 200.0, -200.0], np.float32)
     if name in ("sin", "cos"):
@@ -107,4 +104,3 @@ def test_activations_at_the_edges_are_those_of_torch(name):
 
 def test_finite_and_not():
     np.testing.assert_array_equal(unary("isfinite", [0, TOP, np.inf, -np.inf, np.nan]), [1, 1, 0, 0, 0])
-    np.testing.assert_array_equal(unary("not", [0, 1]), [1, 0])
