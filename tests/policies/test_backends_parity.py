@@ -117,6 +117,10 @@ TRPO: dict[str, dict[str, dict[str, Any]]] = {
     "multidiscrete": {"elu": {"max_kl": 0.02}},
     "box": {"tanh": {"cg_iterations": 5}},
 }
+MMD: dict[str, dict[str, dict[str, Any]]] = {
+    "masked": {"tanh": {"temperature": SCHEDULE, "step_size": 0.1}}, "multidiscrete": {"elu": {"shared_trunk": True}},
+    "discrete": {"gru": {"temperature": 0.2}},
+}  # fmt: skip
 MAPPO: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"tanh": {"critic_input": "agent_specific", "state_size": 7}, "cnn": {"state_size": 4}},
     "box": {"relu": {"state_size": 3, "normalize_observations": True, "normalize_values": "popart"}},
@@ -137,7 +141,8 @@ RAINBOW: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"tanh": {"v_min": -3.0, "v_max": 4.0, "atoms": 7}, "cnn": {"tau": 0.2}},
 }
 DEFAULTS: dict[Any, dict[str, Any]] = {mt.PPO: {"epochs": 1}, mt.DQN: {"target_sync": 10}, mt.C51: {"target_sync": 10},
-                                      mt.Rainbow: {"target_sync": 10}, mt.MAPPO: {"epochs": 1}}  # fmt: skip
+                                      mt.Rainbow: {"target_sync": 10}, mt.MAPPO: {"epochs": 1},
+                                      mt.MMD: {"epochs": 1}}  # fmt: skip
 DDPG: dict[str, dict[str, dict[str, Any]]] = {
     "box": {
         "tanh": {"tau": 0.1, "learning_rate": SCHEDULE}, "cnn": {"tau": 0.1, "optimizer": "rmsprop"},
@@ -184,6 +189,7 @@ SHORT = {
     "A2C": {"masked": ["elu"], "box": ["tanh", "lstm"]},
     "ACER": {"masked": ["silu"]},
     "MAPPO": {"masked": ["tanh"], "box": ["relu"]},
+    "MMD": {"masked": ["tanh"]},
     "MAA2C": {"discrete": ["elu"]},
     "COMA": {"masked": ["tanh"]},
     "SEAC": {"masked": ["tanh"]},
@@ -204,7 +210,7 @@ Other combinations are long.
 An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
 TABLES = {"PPO": PPO, "A2C": A2C, "ACER": ACER, "TRPO": TRPO, "DQN": DQN, "C51": C51, "Rainbow": RAINBOW,
-          "DDPG": DDPG, "TD3": TD3, "SAC": SAC, "TRL": TRL, "MAPPO": MAPPO, "MAA2C": MAA2C, "COMA": COMA,
+          "DDPG": DDPG, "TD3": TD3, "SAC": SAC, "TRL": TRL, "MMD": MMD, "MAPPO": MAPPO, "MAA2C": MAA2C, "COMA": COMA,
           "SEAC": SEAC}  # fmt: skip
 CASES = [
     pytest.param((getattr(mt, name), actions, network, settings), id=f"{name} {actions} {network}")

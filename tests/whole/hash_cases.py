@@ -61,6 +61,7 @@ EVERY = {
     "mappo": Run("mappo", SPREAD, EPOCHS, trainer=MEAN),
     "masac": Run("masac", SPREAD, NOISE, trainer=MEAN),
     "matd3": Run("matd3", SPREAD, NOISE, trainer=MEAN),
+    "mmd": Run("mmd", CARTPOLE, EPOCHS),
     "ppo": Run("ppo", SPREAD, EPOCHS),
     "qmix": Run("qmix", SPREAD, {**Q, **MIXED}, trainer=SUM),
     "rainbow": Run("rainbow", CARTPOLE, ATOMS),

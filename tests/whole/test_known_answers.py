@@ -105,6 +105,7 @@ LEARNING: dict[str, dict[str, Any]] = {
         "optimizer": "adam",
         "batch_size": 40,
     },
+    "mmd": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
     "ppo": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5},
     "trpo": {"network": mt.MLP(hidden=(16,)), "learning_rate": 0.01, "minibatches": 4, "gamma": 0.5, "max_kl": 0.02},
     "dqn": {

@@ -16,6 +16,7 @@ ALGORITHMS = {
     "mappo": ("marltrain.policies.algorithms.mappo", "MAPPO"),
     "masac": ("marltrain.policies.algorithms.masac", "MASAC"),
     "matd3": ("marltrain.policies.algorithms.matd3", "MATD3"),
+    "mmd": ("marltrain.policies.algorithms.mmd", "MMD"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
     "qmix": ("marltrain.policies.algorithms.qmix", "QMIX"),
     "rainbow": ("marltrain.policies.algorithms.rainbow", "Rainbow"),

@@ -77,6 +77,8 @@ CASES: dict[str, dict[str, Any]] = {
     "maa2c": {"state_size": 7},
     "coma": {"state_size": 7, "joint_action_size": 15},
     "seac": {},
+    "mmd": ONCE,
+    "mmd masked": {**ONCE, "masked": True},
     "trpo": {},
     "trl": {"space": GOALS},
     "trl policy": {"space": GOALS, "extraction": "policy"},
