@@ -133,13 +133,13 @@ class GradientStep:
         measured, grads = self._gradients(self._over_rows(columns), hyper)
         errors, loss = measured.pop(ERRORS, None), measured.pop(TOTAL)
         clipped = self._clipped(grads, loss, hyper, due)
-        due = self._going(measured, hyper, due)
+        due = self.going(measured, hyper, due)
         for name, grad in zip(self.trains, clipped.grads, strict=True):
             key, network = name.split("/")
             rate, fine = self._rate(key, network, hyper), clipped.fine[key]
             safe, rate = ops.where(fine[:, None], grad, 0.0), ops.where(fine, rate, 0.0)
             self.team.optimizers[name].step(self.team.nets[name], safe, rate, due[key], **extra[key])
-        measured |= self._norms(clipped)
+        measured |= self.norms(ops, clipped)
         self.metrics = tuple(measured)
         if errors is None:
             return ops.stack([self._of_all(value) for value in measured.values()], 0)
@@ -202,25 +202,33 @@ class GradientStep:
             for key, grad in zip(keys, grads, strict=True)
         ]
         squares = [ops.sum(ops.square(grad), -1) for grad in grads]
+        factors, fine = self.factors(ops, squares, loss, hyper)
+        scaled = [grad * factors[key][:, None] for key, grad in zip(keys, grads, strict=True)]
+        return Clipped(scaled, [ops.sqrt(square) for square in squares], factors, fine)
+
+    def factors(
+        self, ops: Any, squares: Sequence[Any], loss: Any, hyper: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return `Clipped.factors` and `Clipped.fine`, [K_i] of each member, or [1] of a team with one loss.
+
+        squares: [K_i], the square of the gradient's norm of each trained network.  loss: see `_clipped`.
+        """
         own: dict[str, Any] = {}  # (a compiler cannot trace dict[str, Any]())
-        for key, square in zip(keys, squares, strict=True):
+        for name, square in zip(self.trains, squares, strict=True):
+            key = name.split("/")[0]
             own[key] = own.get(key, 0.0) + square
-        if self.phase.apart:
+        if self.phase.apart or not self.team.is_joint:
             norms = {key: ops.sqrt(square) for key, square in own.items()}
             limits = {key: hyper[key]["max_grad_norm"][:, 0] for key in own}
-            losses = dict(zip(own, ops.split(loss, self.team.agents), strict=True))
+            losses = dict(zip(own, ops.split(loss, [limits[key].shape[0] for key in own]), strict=True))
         else:
             norm = ops.sqrt(sum(ops.sum(square, -1) for square in own.values()))
             norms, limits = dict.fromkeys(own, norm), dict.fromkeys(own, hyper[ALONE]["max_grad_norm"][:1, 0])
             losses = dict.fromkeys(own, loss)
         factors = {key: ops.clip(limits[key] / (norm + 1e-6), 0.0, 1.0) for key, norm in norms.items()}
-        fine = {key: ops.isfinite(losses[key] + norm) for key, norm in norms.items()}
-        scaled = [grad * factors[key][:, None] for key, grad in zip(keys, grads, strict=True)]
-        return Clipped(scaled, [ops.sqrt(square) for square in squares], factors, fine)
+        return factors, {key: ops.isfinite(losses[key] + norm) for key, norm in norms.items()}
 
-    def _going(
-        self, measured: Mapping[str, Any], hyper: Mapping[str, Any], due: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    def going(self, measured: Mapping[str, Any], hyper: Mapping[str, Any], due: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return `due` without the agents whose update ends here, see `Algorithm.ends_update`."""
         ends = self.team.algorithm.ends_update
         if ends is None:
@@ -230,13 +238,18 @@ class GradientStep:
 
     def _rate(self, key: str, network: str, hyper: Mapping[str, Any]) -> Any:
         """Return the learning rates of a network, [K_i], or [1] of the team: that of its first agent."""
-        member = ALONE if key == OF_TEAM else key
-        rate = hyper[member][self.team.members[member].algorithm.rate_name(network)][:, 0]
+        member, name = self.rate_of(key, network)
+        rate = hyper[member][name][:, 0]
         return rate[:1] if key == OF_TEAM else rate
 
-    def _norms(self, clipped: Clipped) -> dict[str, Any]:
+    def rate_of(self, key: str, network: str) -> tuple[str, str]:
+        """Return the member and the setting that give the learning rates of a network of a member, or of the team."""
+        member = ALONE if key == OF_TEAM else key
+        return member, self.team.members[member].algorithm.rate_name(network)
+
+    def norms(self, ops: Any, clipped: Clipped) -> dict[str, Any]:
         """Return the metrics of the gradients' norms of each network of a phase, before and after clipping."""
-        ops, measured = self.backend.ops, {}
+        measured = {}
         for network in (*self.phase.trains, *self.phase.team_trains):
             before, after = [], []
             for name, norm in zip(self.trains, clipped.norms, strict=True):

@@ -101,6 +101,18 @@ class Execution:
             self.arrays[name] = array
             self._unbound.discard(name)
 
+    def empty(self, name: str) -> Array:
+        """Return zeros with the shape and type of the array of a segment that holds as many rows as the table reads."""
+        segment = self._segment(name)
+        return np.zeros(self._expected(segment, self.agents), segment.dtype)
+
+    def move(self, numbers: Array, addresses: Array) -> None:
+        """Set the addresses of arrays that are as those bound before; nothing is checked.
+
+        numbers: [n] int64, those of the segments, see `Table.number`.  addresses: [n] int64.
+        """
+        self._addresses["bases"][numbers] = addresses
+
     def _segment(self, name: str) -> Segment:
         if (number := self._numbers.get(name)) is None:
             raise BindingError(f"the program has no segment {name!r}{did_you_mean(name, self._numbers)}")

@@ -10,7 +10,7 @@ import torch
 
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.joint_learner import JointLearner
-from marltrain.policies.tape import ops
+from marltrain.policies.learner.programs.recorded_step import TapeOperations
 from marltrain.policies.tape.derive import derive
 from marltrain.policies.tape.network import RecordedNetwork
 from marltrain.policies.tape.operations import DType
@@ -46,19 +46,12 @@ class Loss:
     gradients: dict[str, np.ndarray]
 
 
-class RecordingBackend:
-    """What losses use of a backend."""
-
-    def __init__(self, tape: Tape) -> None:
-        self.ops, self.no_gradient = ops, tape.no_gradient
-
-
 def recorded(loss: Loss) -> Recording:
     """Return the recording of a loss."""
     tape = Tape()
     nets = {name: RecordedNetwork(tape, name, plan, agents) for name, (plan, agents) in loss.plans.items()}
     columns, hyper = inputs_of(tape, loss.columns, "columns"), inputs_of(tape, loss.hyper, "hyper")
-    total, outputs = loss.losses.__self__.losses(RecordingBackend(tape), nets, columns, hyper)
+    total, outputs = loss.losses.__self__.losses(TapeOperations(tape), nets, columns, hyper)
     return Recording(tape, outputs, derive(total, {name: nets[name].leaf for name in loss.trains}))
 
 
@@ -111,9 +104,9 @@ def stacked(kind: Any, space: Any, actions: Any, agents: int, settings: Mapping[
     return AlgorithmLearner(first.algorithm, first.backend, list(range(agents)), draw=True)
 
 
-def batch_of(learner: Any, actions: Any, rows: int, masked: bool) -> Any:
+def batch_of(learner: Any, actions: Any, rows: int, masked: bool, seed: int = 1) -> Any:
     """Return random rows as the memory of a learner would give them."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     batch: Any
     if isinstance(learner, JointLearner):
         return with_team_carries(rng, some_team(rng, learner.members, [1], rows, masked=masked), learner.members)

@@ -104,17 +104,29 @@ def test_every_algorithm_is_recorded():
     assert {name.partition(" ")[0] for name in CASES} == set(ALGORITHMS)
 
 
-def losses(name: str) -> Any:
-    settings: dict[str, Any] = {"network": mt.MLP((6, 5)), **CASES[name]}
-    space, actions, masked = settings.pop("space", VECTOR), settings.pop("actions", FIVE), settings.pop("masked", False)
+def learners_of(name: str, count: int = 1, agents: int = AGENTS, **more: Any) -> tuple[list[Any], Any]:
+    """Return equal learners of a case, and its action space.  more: settings."""
+    settings: dict[str, Any] = {"network": mt.MLP((6, 5)), **CASES[name], **more}
+    space, actions = settings.pop("space", VECTOR), settings.pop("actions", FIVE)
+    settings.pop("masked", None)
     if kind := settings.get("demonstrations"):
         settings["demonstrations"], actions = demonstrated(kind), ACTIONS[kind]
     agent_class = getattr(mt, {name.lower(): name for name in dir(mt)}[name.partition(" ")[0]])
-    learner = learner_of(agent_class, space, actions, AGENTS, settings)
-    batch = batch_of(learner, actions, ROWS, masked)
-    if settings.get("policy") == "beta":
-        batch.extras["raw"] = np.random.default_rng(3).uniform(0.1, 0.9, batch.extras["raw"].shape).astype(np.float32)
-    return losses_of(learner, batch, ROWS)
+    return [learner_of(agent_class, space, actions, agents, settings) for _ in range(count)], actions
+
+
+def rows_of(name: str, learner: Any, actions: Any, rows: int = ROWS, seed: int = 1) -> Any:
+    """Return random rows for a learner of a case."""
+    batch = batch_of(learner, actions, rows, CASES[name].get("masked", False), seed)
+    if CASES[name].get("policy") == "beta":
+        raw = np.random.default_rng(3).uniform(0.1, 0.9, batch.extras["raw"].shape)
+        batch.extras["raw"] = raw.astype(np.float32)
+    return batch
+
+
+def losses(name: str) -> list[Loss]:
+    (learner,), actions = learners_of(name)
+    return losses_of(learner, rows_of(name, learner, actions), ROWS)
 
 
 def assert_as_in_torch(found: list[Loss]) -> None:

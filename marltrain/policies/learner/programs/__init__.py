@@ -1,0 +1,1 @@
+"""Gradient steps by programs of the tape, on a CPU."""

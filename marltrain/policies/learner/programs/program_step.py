@@ -1,0 +1,162 @@
+"""ProgramStep: the gradient step of a phase by a program of the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from marltrain.core.errors import ConfigError, error_text
+from marltrain.core.layout import Array
+from marltrain.jit.notices import tell
+from marltrain.policies.learner.gradient_step import GradientStep
+from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in
+from marltrain.policies.learner.programs.step_program import StepProgram
+from marltrain.policies.learner.programs.step_table import StepTable, step_table
+from marltrain.policies.learner.trained_team import ALONE, Columns, TrainedTeam
+
+MOST_PROGRAMS = 16
+"""Programs that a step keeps: those of the latest shapes of columns."""
+LARGEST_ARENA, LEAST_ROWS = 2**21, 32
+"""Bytes of the results of operations from which on they are computed in blocks of rows; rows that a block has at least.
+"""
+LARGEST_DIFFERENCE, TINY = 1e-3, 1e-7
+"""Of the gradients of a user's algorithm, relative to the largest entry of a network's gradient; and a difference that
+is never told.
+"""
+
+
+class ProgramStep(GradientStep):
+    """The training step of one phase of a team, recorded and run as a program; on a CPU, in place.
+
+    The memory of the backend's tensors is shared with arrays. The framework computes what cannot be recorded, which a
+    notice tells once, and the steps whose gradient noise is measured.
+
+    The first gradient of an algorithm that is not marltrain's own is computed by the framework, too, and compared.
+    """
+
+    def __init__(self, number: int, team: TrainedTeam) -> None:
+        """Store the agents; a call with columns of new shapes makes a program."""
+        super().__init__(number, team)
+        self._function = self.compute  # while noise is measured: without compilation
+        self._programs: dict[Any, StepProgram] = {}
+        self._recordable = True
+        algorithms = [type(member.algorithm) for member in team.members.values()]
+        self._compared = all(kind.__module__.startswith("marltrain.") for kind in algorithms)
+
+    def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
+        """Make one gradient step, see `GradientStep`; returns an array.
+
+        Raises ConfigError if the first gradient of a user's algorithm differs from the framework's.
+        """
+        if self._recordable and not self.measures:
+            arrays = [self.backend.numpy(tensor) for tensor in leaves(columns)]
+            if (program := self._program(columns, arrays)) is not None:
+                if not self._compared:
+                    self._compare(columns, arrays, numbers, due)
+                return self._run(program, arrays, numbers, due)
+        return super().__call__(columns, numbers, due)
+
+    def _run(self, program: StepProgram, arrays: list[Array], numbers: Mapping[str, Any], due: Array) -> Array:
+        self.metrics, measured = program.metrics, program.run(arrays, numbers, due)
+        if self._row_error is not None and program.errors is not None:
+            self.errors = program.errors.copy()
+        for name in self.trains:
+            self.team.nets[name].discard_copies()
+        return measured
+
+    def measure_noise(self, *, on: bool) -> None:
+        """See `GradientStep`."""
+        if self._recordable:
+            self.measures = on
+        else:
+            super().measure_noise(on=on)
+
+    def _program(self, columns: Columns, arrays: list[Array]) -> StepProgram | None:
+        """Return the program for columns of these shapes; None if the phase cannot be recorded."""
+        shapes = (*paths(columns), *((array.shape, array.dtype.char) for array in arrays))
+        if (program := self._programs.get(shapes)) is None:
+            try:
+                made = self._table(self._as_arrays(columns))
+            except Exception as error:  # of functions of the user, too; nothing has been changed
+                self._fall_back(error)
+                return None
+            program = StepProgram(self, made, list(arrays_in(columns, COLUMNS)))
+            while len(self._programs) >= MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            self._programs[shapes] = program
+        return program
+
+    def _as_arrays(self, tree: Any) -> Any:
+        """Return a tree of tensors as arrays on their memory."""
+        if isinstance(tree, Mapping):
+            return {name: self._as_arrays(part) for name, part in tree.items()}
+        return None if tree is None else self.backend.numpy(tree)
+
+    def _table(self, columns: Columns, *, moves: bool = True) -> StepTable:
+        """Return the table for columns of these shapes; in blocks of rows if all rows need much memory."""
+        made = step_table(self, columns, rows := rows_of(columns), moves=moves)
+        if self.team.is_joint or made.table.arena <= LARGEST_ARENA:
+            return made
+        unit = self.team.algorithm.needs().block or 1
+        block = max(LEAST_ROWS, -(-rows * LARGEST_ARENA // made.table.arena))
+        return step_table(self, columns, min(rows, -(-block // unit) * unit), moves=moves)
+
+    def _fall_back(self, error: Exception) -> None:
+        """Let the framework compute the phase from now on."""
+        tell(
+            f"{self.team.algorithm.name}: phase {self.phase.name!r} is computed by {self.backend.name}, because it "
+            f"cannot be recorded: {error_text(error)}"
+        )
+        self._recordable = False
+        self._function = self.backend.function(self.compute)
+
+    def _compare(self, columns: Columns, arrays: list[Array], numbers: Mapping[str, Any], due: Array) -> None:
+        """Compare the gradients by a program with those by the framework.
+
+        Raises ConfigError for a difference: the loss depends on more than its arguments, or is no sum over rows.
+        """
+        given = self._as_arrays(columns)
+        program = StepProgram(self, self._table(given, moves=False), list(arrays_in(given, COLUMNS)))
+        _, expected = self._gradients(self._over_rows({**columns}), self.team.hyper(numbers))
+        program.run(arrays, numbers, due)
+        learns = self.team.by_member(due)
+        for name, tensor in zip(self.trains, expected, strict=True):
+            key, network = name.split("/")
+            own = learns.get(key, np.ones(1, bool))
+            gradient, found = self.backend.numpy(tensor)[own], program.gradients[name][own]
+            largest = float(np.abs(gradient).max(initial=0.0))
+            difference = float(np.abs(gradient - found).max(initial=0.0))
+            if difference > LARGEST_DIFFERENCE * largest + TINY:
+                raise ConfigError(
+                    f"{self.team.algorithm.name}: the gradient of network {network!r} in phase {self.phase.name!r} by "
+                    f"compiled code differs by {difference:.3g} from that by {self.backend.name}, whose largest entry "
+                    f"is {largest:.3g}; expected at most {LARGEST_DIFFERENCE} of that. A loss must be a sum over rows "
+                    "that depends on its arguments only. Otherwise leave jit_compile out"
+                )
+        self._compared = True
+
+
+def rows_of(columns: Columns) -> int:
+    """Return the rows of each agent alone."""
+    return int(columns[ALONE]["weight"].shape[1])
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield the tensors of a tree in order, without None."""
+    for part in tree.values():
+        if isinstance(part, dict):
+            yield from leaves(part)
+        elif part is not None:
+            yield part
+
+
+def paths(tree: Any) -> Iterator[Any]:
+    """Yield the names of the tensors of a tree, and of its parts."""
+    for name, part in tree.items():
+        if isinstance(part, dict):
+            yield name
+            yield from paths(part)
+        elif part is not None:
+            yield name

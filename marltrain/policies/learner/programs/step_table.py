@@ -1,0 +1,159 @@
+"""The table of a gradient step: its recordings for blocks of rows, then clipping and optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
+from marltrain.policies.learner.gradient_step import ERRORS, TOTAL, Clipped, GradientStep
+from marltrain.policies.learner.programs.recorded_step import (
+    COLUMNS,
+    DUE,
+    HYPER,
+    MEASURED,
+    agents_of,
+    arrays_in,
+    hyper_of,
+    recorded_losses,
+    recorded_over_rows,
+)
+from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns
+from marltrain.policies.tape import ops
+from marltrain.policies.tape.assembly.assemble import assemble
+from marltrain.policies.tape.assembly.assembler import Assembler
+from marltrain.policies.tape.assembly.segments import GRADIENT
+from marltrain.policies.tape.assembly.steps import OptimizerNumbers, write_norms, write_optimizer
+from marltrain.policies.tape.assembly.table import Role, Section, Table
+from marltrain.policies.tape.recording import Recording
+from marltrain.policies.tape.symbols import Symbol, Tape
+
+NORM, FACTOR, FINE, GOING = "norm", "factor", "fine", "going"
+"""Beginnings of the names of numbers between the gradients and the optimizers: of a network, or of a member."""
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """The table of a gradient step for columns of fixed shapes.
+
+    blocks: whole blocks of rows of an agent; 1 of a team, whose rows are computed at once.
+    metrics: names of the metrics, [K] each.
+    """
+
+    table: Table
+    blocks: int
+    metrics: tuple[str, ...]
+
+
+def step_table(step: GradientStep, columns: Columns, block: int, *, moves: bool = True) -> StepTable:
+    """Record the step of a phase for columns of the shapes and types of `columns`, arrays.
+
+    The program computes one of the agents alone at a time, in blocks of `block` rows; all agents of a team at once.
+    moves: whether it moves the weights; otherwise it ends with the metrics of the loss, and with the gradients.
+    Raises an exception of any type for what cannot be recorded.
+    """
+    recordings: dict[Section, Recording] = {}
+    blocks = 1
+    if step.team.is_joint:
+        recordings["block"] = recorded_losses(step, columns, None)
+    else:
+        recordings["before"] = before = recorded_over_rows(step, columns)
+        blocks, rest = divmod(columns[ALONE]["weight"].shape[1], block)
+        recordings["block"] = recorded_losses(step, columns, block, before.outputs)
+        if rest:
+            recordings["rest"] = recorded_losses(step, columns, rest, before.outputs)
+    measured = recordings["block"].outputs
+    gradients: Role = "own sum" if moves else "sum"
+    roles = _roles(step, columns, recordings) | {f"{GRADIENT}{name}": gradients for name in step.trains}
+    assembler = Assembler(roles, by_agent=not step.team.is_joint)
+    for section, recording in recordings.items():
+        assemble(assembler, section, recording)
+    names = [*measured, *(_write_moves(assembler, step, measured) if moves else ())]
+    metrics = [name.removeprefix(f"{MEASURED}/") for name in names]
+    return StepTable(assembler.table(), blocks, tuple(name for name in metrics if name not in (ERRORS, TOTAL)))
+
+
+def _roles(step: GradientStep, columns: Columns, recordings: Mapping[Section, Recording]) -> dict[str, Role]:
+    """Return the roles of the segments that are not the arrays of an agent, or of a team."""
+    roles: dict[str, Role] = dict.fromkeys((f"{NORM}/{name}" for name in step.trains), "own")
+    roles |= dict.fromkeys((f"{what}/{key}" for what in (FACTOR, FINE, GOING) for key in agents_of(step)), "own")
+    if step.team.is_joint:
+        return roles | dict.fromkeys(_numbers_of_team(step), "own")
+    roles |= {name: "rows" for name, array in arrays_in(columns, COLUMNS).items() if array.ndim > 1}
+    for name, value in recordings["before"].outputs.items():
+        roles[name] = "own rows" if value.ndim > 1 else "own"
+    for name in recordings["block"].outputs:
+        roles[name] = "rows" if name == f"{MEASURED}/{ERRORS}" else "sum"
+    return roles
+
+
+def _write_moves(assembler: Assembler, step: GradientStep, measured: Mapping[str, Symbol]) -> list[str]:
+    """Write clipping and the steps of optimizers; return the segments of the metrics of norms.
+
+    measured: the segments of the losses' metrics.
+    """
+    agents = agents_of(step)
+    for name in step.trains:
+        shape = (agents[name.split("/")[0]], int(step.team.nets[name].flat.shape[1]))
+        assembler.segment(f"weights/{name}", shape, "float", "after")  # also if no loss reads it
+        write_norms(assembler, name, f"{NORM}/{name}")
+    recording = _clipping(step, measured)
+    assemble(assembler, "after", recording)
+    for name in step.trains:
+        member, numbers = _optimizer_numbers(step, name)
+        rule = step.team.members[member].algorithm.settings.optimizer
+        write_optimizer(assembler, name, rule, step.team.optimizers[name].epsilon, numbers)
+    return [name for name in recording.outputs if name.startswith(f"{MEASURED}/")]
+
+
+def _clipping(step: GradientStep, measured: Mapping[str, Symbol]) -> Recording:
+    """Record the factors of gradients, whether they are finite, which agents go on, and the metrics of norms."""
+    tape, agents, joint = Tape(), agents_of(step), step.team.is_joint
+    hyper, due = hyper_of(tape, step), dict[str, Symbol | None]()
+    for key, count in agents.items():
+        due[key] = None if key == OF_TEAM else tape.input(f"{DUE}/{key}", (count,), "bytes")
+    norms = []
+    for name in step.trains:
+        key = name.split("/")[0]
+        norm, learns = tape.input(f"{NORM}/{name}", (agents[key],)), due[key]
+        norms.append(norm if learns is None else ops.where(learns, norm, 0.0))
+    total = f"{MEASURED}/{TOTAL}"
+    loss = tape.input(total, measured[total].shape)
+    factors, fine = step.factors(ops, [ops.square(norm) for norm in norms], loss, hyper)
+    read = {
+        name.removeprefix(f"{MEASURED}/"): tape.input(name, value.shape)
+        for name, value in measured.items() if not joint and value.ndim == 1
+    }  # fmt: skip
+    going = step.going(read, hyper, due)
+    outputs = {
+        f"{what}/{key}": value.broadcast((agents[key],))
+        for what, values in ((FACTOR, factors), (FINE, fine), (GOING, going))
+        for key, value in values.items() if value is not None
+    }  # fmt: skip
+    for name, value in step.norms(ops, Clipped([], norms, factors, fine)).items():
+        outputs[f"{MEASURED}/{name}"] = value.broadcast((step.team.num_agents if joint else 1,))
+    for name, (first, number) in _numbers_of_team(step).items():
+        outputs[name] = hyper[first][number][:1, 0]
+    return Recording(tape, outputs, ())
+
+
+def _optimizer_numbers(step: GradientStep, name: str) -> tuple[str, OptimizerNumbers]:
+    """Return the member whose settings the optimizer of a network has, and the segments that it reads."""
+    key, network = name.split("/")
+    member, rate = step.rate_of(key, network)
+    known = step.team.members[member].algorithm.numbers()
+    of = {number: f"{HYPER}/{key}/{number}" if number in known else None for number in OPTIMIZER_NUMBERS}
+    decay = of["weight_decay"] if step.team.nets[name].decays else None
+    going = None if key == OF_TEAM else f"{GOING}/{key}"
+    factor, fine = f"{FACTOR}/{key}", f"{FINE}/{key}"
+    return member, OptimizerNumbers(f"{HYPER}/{key}/{rate}", factor, fine, going, decay, of["momentum"])
+
+
+def _numbers_of_team(step: GradientStep) -> dict[str, tuple[str, str]]:
+    """Return the segments of the numbers of the team's optimizers: (member, number), of which it has the first."""
+    if not step.phase.team_trains:
+        return {}
+    rates = [step.rate_of(OF_TEAM, network) for network in step.phase.team_trains]
+    known = step.team.members[ALONE].algorithm.numbers()
+    others = [(ALONE, number) for number in OPTIMIZER_NUMBERS if number in known]
+    return {f"{HYPER}/{OF_TEAM}/{number}": (member, number) for member, number in (*rates, *others)}
