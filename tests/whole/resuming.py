@@ -223,6 +223,7 @@ CASES = {
     "ppo normalizes": Case(Relay, lambda: ppo(Relay, normalize_values="popart", normalize_returns=True, target_kl=0.01,
                                               kl_penalty=0.5, shared_trunk=True), learning=(1, 1, 0), at=84),
     "dqn": Case(Identity, lambda: dqn(Identity)),
+    "dqn normalizes": Case(Relay, lambda: dqn(Relay, normalize_rewards=True), learning=(1, 0, 1), at=87),
     "sac by turns": Case(Relay, lambda: replay("sac", Relay), learning=(1, 1, 0), at=84),
     "acer and trpo by turns": Case(Relay, lambda: mt.make_agents(
         [("acer", {"batch_size": 9, "sequence_length": 4, "capacity": 60}), ("trpo", {"batch_size": 8}), "ppo"], Relay,
@@ -243,6 +244,8 @@ CASES = {
                            at=84),
     "qmix": Case(Crowd, lambda: replay("qmix", Crowd, optimizer="rmsprop"), {"length": 5}, {"team_reward": "sum"},
                  learning=(1, 0, 1), at=63),
+    "qmix normalizes": Case(Crowd, lambda: replay("qmix", Crowd, normalize_rewards=True, reward_scale=2.0),
+                            {"length": 5}, {"team_reward": "sum"}, learning=(0, 1, 1), at=63),
     "matd3": Case(Crowd, lambda: replay("matd3", Crowd, random_steps=20), {"length": 5}, learning=(1, 0, 1), at=63),
     "ragged": Case(Crowd, lambda: [*ppo(Crowd)[:2], dqn(Crowd)[2]], {"length": 5}, learning=(1, 1, 1)),
     "one agent in two seats": Case(Crowd, lambda: dqn(Crowd, share=True), learning=(1, 0, 1), exploring=(1, 1, 0)),

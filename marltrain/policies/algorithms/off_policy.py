@@ -25,6 +25,7 @@ from marltrain.policies.interface.algorithm import (
     weighted_mean,
 )
 from marltrain.policies.interface.recurrence import needs_of
+from marltrain.policies.interface.scaled_rewards import ScaledRewards
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.default_network import default_network
@@ -33,7 +34,7 @@ from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniformReplaySettings(Settings):
+class UniformReplaySettings(ScaledRewards, Settings):
     """Settings of off-policy actor-critic algorithms over uniform draws of single steps."""
 
     critic_learning_rate: float | Schedule | None = setting(None, doc="the critic's step size; None: learning_rate",

@@ -33,6 +33,7 @@ from marltrain.policies.interface.algorithm import (
     missing,
 )
 from marltrain.policies.interface.recurrence import BurnIn, memory_of, needs_of
+from marltrain.policies.interface.scaled_rewards import ScaledRewards
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
@@ -40,7 +41,7 @@ from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
-class QLearningSettings(BurnIn, DiscreteExploration, Settings):
+class QLearningSettings(BurnIn, DiscreteExploration, ScaledRewards, Settings):
     """Settings of Q-learning; the defaults suit small games."""
 
     learning_rate: float | Schedule = setting(

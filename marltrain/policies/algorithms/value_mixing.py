@@ -31,13 +31,14 @@ from marltrain.policies.interface.joint import (
     learned_only,
 )
 from marltrain.policies.interface.recurrence import BurnIn, needs_of
+from marltrain.policies.interface.scaled_rewards import ScaledRewards
 from marltrain.policies.memory.config import MOST_STEPS
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueMixingSettings(BurnIn, TeamSettings, DiscreteExploration, Settings):
+class ValueMixingSettings(BurnIn, TeamSettings, DiscreteExploration, ScaledRewards, Settings):
     """Settings of value mixing; the defaults suit small games."""
 
     noisy: ClassVar[float] = 0.0

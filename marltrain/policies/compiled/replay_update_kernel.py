@@ -11,7 +11,14 @@ from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import copy, f32, f64, i64, next_double, record_at
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.q_kernel import Q_STEP, step, step_at, update_targets
-from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
+from marltrain.policies.compiled.reward_kernel import SCALING
+from marltrain.policies.compiled.rounds_kernel import (
+    ROUNDS,
+    begin_round,
+    metrics_of_update,
+    scale_drawn,
+    shares_of_update,
+)
 from marltrain.policies.memory.compiled.priority_kernel import (
     PRIORITIES,
     draw_rows,
@@ -46,6 +53,7 @@ def update(address: int, now: int) -> int:
         else:
             draw(r, now)
         read(r)
+        scale_drawn(u, r.to_reward, u.importance if p.errors else 0, p.due, r.rows)
         fine = step(p)
         if p.errors and fine:
             fine = learn_priorities(u, r, p)
@@ -92,4 +100,4 @@ def learn_priorities(u: Any, r: Any, p: Any) -> bool:
 @functools.cache
 def update_program() -> Any:
     """Return the compiled `update`, from the disk cache if it is there."""
-    return program(update, ACT, PRIORITIES, Q_STEP, READING, UPDATE)
+    return program(update, ACT, PRIORITIES, Q_STEP, READING, SCALING, UPDATE)

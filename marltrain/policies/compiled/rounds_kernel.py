@@ -9,6 +9,7 @@ import numpy as np
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import copy, i64, record_at
 from marltrain.policies.compiled.acting import act_at
+from marltrain.policies.compiled.reward_kernel import scale_rewards, scaling_at
 
 _ONE = (
     "program",  # address of the program that makes a round: (address of the record, batch step of the newest row) -> 0
@@ -20,6 +21,7 @@ _ONE = (
     "limit_index", "rate_index", "weight_decay_index", "momentum_index",  # among the hyperparameters
     "epsilon_index",  # the same; -1: none
     "hyper", "gamma",  # float32 [R, H, K], float64 [R, K]
+    "scaling", "reward_scale",  # address of a SCALING, or 0: rewards do not change; its factors, float64 [R, ...]
     "share", "metrics", "measured",  # per update: float32 [K], and [measured, K]
 )  # fmt: skip
 ROUNDS = [(name, np.int64) for name in _ONE]
@@ -49,8 +51,18 @@ def begin_round(u: Any, p: Any) -> int:
     if u.epsilon_index >= 0:
         copy(hyper + u.epsilon_index * each, act_at(u.act).epsilon, each)
     due: int = i64(u.updates, u.rounds)[u.round]
+    if u.scaling:
+        s = scaling_at(u.scaling)
+        s.scale = u.reward_scale + 8 * u.round * s.agents
     u.round += 1
     return due
+
+
+@compiled
+def scale_drawn(u: Any, rewards: int, weights: int, learn: int, rows: int) -> None:
+    """Scale the rewards of a batch, see `scale_rewards`."""
+    if u.scaling:
+        scale_rewards(scaling_at(u.scaling), rewards, weights, learn, rows)
 
 
 @compiled

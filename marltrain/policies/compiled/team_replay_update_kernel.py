@@ -11,7 +11,14 @@ from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import call, f32, record_at
 from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.mixer_kernel import MIXER
-from marltrain.policies.compiled.rounds_kernel import ROUNDS, begin_round, metrics_of_update, shares_of_update
+from marltrain.policies.compiled.reward_kernel import SCALING
+from marltrain.policies.compiled.rounds_kernel import (
+    ROUNDS,
+    begin_round,
+    metrics_of_update,
+    scale_drawn,
+    shares_of_update,
+)
 from marltrain.policies.compiled.team_kernel import TEAM_STEP, team_step_at, update_team_targets
 from marltrain.policies.memory.compiled.replay_kernel import READING, reading_at
 from marltrain.policies.memory.compiled.team_replay_kernel import TEAM_READING, draw_steps, read_steps, team_reading_at
@@ -41,6 +48,7 @@ def team_update(address: int, now: int) -> int:
         if d.differs:
             u.broken = 1
             return 0
+        scale_drawn(u, d.reward, 0, 0, d.batch)
         fine = call(u.make_step, (u.step,)) != 0
         update_team_targets(t, shares_of_update(u), f32(u.of_team, u.made + 1)[u.made])
         u.made += 1
@@ -53,4 +61,4 @@ def team_update(address: int, now: int) -> int:
 @functools.cache
 def team_update_program() -> Any:
     """Return the compiled `team_update`, from the disk cache if it is there."""
-    return program(team_update, ACT, MIXER, READING, TEAM_READING, TEAM_STEP, TEAM_UPDATE)
+    return program(team_update, ACT, MIXER, READING, SCALING, TEAM_READING, TEAM_STEP, TEAM_UPDATE)

@@ -16,7 +16,7 @@ from marltrain.core.settings import setting
 from marltrain.core.spec import MOST_STATE
 from marltrain.policies.batches.batch import TeamRollout
 from marltrain.policies.batches.tensor_batch import TensorBatch
-from marltrain.policies.interface.algorithm import Algorithm, Networks, Phase
+from marltrain.policies.interface.algorithm import REWARD, Algorithm, Networks, Phase
 from marltrain.policies.networks.specs import NetworkDefinition
 from marltrain.policies.ops import Ops
 
@@ -104,7 +104,7 @@ class JointAlgorithm(Algorithm):
     `needs` and acting are those of one agent, as in every algorithm; the functions of `phases` get a `Team`. The team
     has networks of its own, such as a mixer. A checkpoint and the file of an agent hold a copy of them.
 
-    one_reward: whether the players of a team must have equal rewards.
+    one_reward: whether the players of a team must have equal rewards. Losses read that of the team (`Team.rows`).
     shared_settings: names of settings that must be equal in a team.
     """
 
@@ -128,6 +128,14 @@ class JointAlgorithm(Algorithm):
                 f"{self.name}: the team reads a global state, whose number of values the agents must know: "
                 f"make_agents({self.name!r}, env) gives it, or state_size= does"
             )
+
+    def statistics(self) -> dict[str, int]:
+        """Return those of the base; those of a team's one reward are the team's."""
+        return {name: width for name, width in super().statistics().items() if not (self.one_reward and name == REWARD)}
+
+    def team_statistics(self) -> dict[str, int]:
+        """Return the running statistics of the team, see `statistics`: those of its one reward, if it has one."""
+        return {name: width for name, width in super().statistics().items() if self.one_reward and name == REWARD}
 
     def check_team(self, players: Sequence[Algorithm]) -> None:
         """Raise AgentError if the algorithms of a team's players do not fit together; by default, they do."""
@@ -184,8 +192,8 @@ class TeamNetworks(Algorithm):
         return self._of.team_targets()
 
     def statistics(self) -> dict[str, int]:
-        """Return no statistics: they are the agents'."""
-        return {}
+        """See `JointAlgorithm.team_statistics`."""
+        return self._of.team_statistics()
 
     @property
     def phases(self) -> tuple[Phase, ...]:

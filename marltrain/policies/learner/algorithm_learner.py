@@ -28,7 +28,7 @@ from marltrain.policies.batches.player_one_hot import players_of
 from marltrain.policies.batches.row_draws import Draw, drawn_rows
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
-from marltrain.policies.interface.algorithm import Algorithm, Networks
+from marltrain.policies.interface.algorithm import REWARD, Algorithm, Networks
 from marltrain.policies.interface.joint import JointAlgorithm, TeamNetworks
 from marltrain.policies.interface.recurrence import check_draws, check_recurrent, sequence_columns
 from marltrain.policies.learner.actor import Actor
@@ -40,6 +40,7 @@ from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors
 from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 from marltrain.policies.learner.weights import Weights
@@ -95,6 +96,7 @@ class AlgorithmLearner(Learner):
                     f"{algorithm.name}: agents that learn together are trained without strategy=: leave it out"
                 )
             self.team = Weights(TeamNetworks(algorithm), backend, 1, self.seeds[:1] if draw else None)
+        self.rewards = RewardScaling(self.num_agents, self.weights.statistics.get(REWARD))
         self.hyper = StackedHyperparameters(settings, algorithm.name, self.num_agents, backend)
         replay = self.needs.replay
         self.memory = None if replay is None else MemoryNumbers(replay, algorithm.name, self.num_agents)
@@ -135,6 +137,10 @@ class AlgorithmLearner(Learner):
     def gammas(self) -> Array:
         """Return each agent's discount, [K]."""
         return self.hyper.values["gamma"]
+
+    def reward_scales(self) -> Array | None:
+        """Return each agent's `reward_scale`, [K]; None for algorithms without this setting."""
+        return self.hyper.values.get("reward_scale")
 
     # acting
 
@@ -192,6 +198,7 @@ class AlgorithmLearner(Learner):
             batch = normalized_batch(observed, batch)
         with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
             tensors = self._prepared(nets, batch)
+            self._scale_rewards(tensors, batch.weight, learn)
             share = np.zeros(len(learn))
             if self.weights.target:
                 share = learn * self.algorithm.target_share(self.updates + learn, self.hyper.values)
@@ -227,6 +234,13 @@ class AlgorithmLearner(Learner):
             tensors = self._whole(batch, every=True)
             return self.algorithm.prepare(self.backend.ops, nets, batch, tensors, self.hyper.tensors())
 
+    def _scale_rewards(self, tensors: WholeBatch, weight: Array, learn: Array) -> None:
+        """Scale the rewards of the losses, see `RewardScaling`; those of a reward model, if there is one."""
+        scale = self.reward_scales()
+        if scale is not None and self.rewards.changes(scale):
+            reward = tensors.to_numpy(tensors.reward)
+            tensors.reward = tensors.to_tensor(self.rewards(reward, weight, learn, scale))
+
     def _weighted(self, weight: Array) -> dict[str, Any]:
         """Return the columns for the weights [K, B] of rows, whose sums are 1; see `importance` for `scale`."""
         if not self._prioritized:
@@ -257,7 +271,9 @@ class AlgorithmLearner(Learner):
         from marltrain.policies.memory.compiled.replay_kernel import CompiledReader
 
         (step,) = self.steps
-        return ReplayUpdates(self, step, reader, batch_size) if isinstance(reader, CompiledReader) else None
+        if not isinstance(reader, CompiledReader):
+            return None
+        return ReplayUpdates(self, step, reader, self.rewards, batch_size)
 
     def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
         """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get.
@@ -333,7 +349,7 @@ def hindrance(learner: AlgorithmLearner) -> str:
     """Return why compiled code cannot make the updates between batch steps, "" if nothing hinders it."""
     if learner.measured.noise:
         return "the gradient noise is measured"
-    if learner.weights.statistics:
+    if any(name in learner.weights.statistics for name in NORMALIZED):
         return "observations are normalized"
     if learner.needs.identity:
         return "observations get the player's one-hot (identity)"

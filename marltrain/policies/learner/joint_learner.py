@@ -12,6 +12,7 @@ from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import TeamBatch, TeamRollout
 from marltrain.policies.batches.normalization import NORMALIZED, RunningStatistics, normalized_batch, observe
+from marltrain.policies.interface.algorithm import REWARD
 from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.interface.recurrence import sequence_columns
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, hindrance
@@ -21,6 +22,7 @@ from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
 from marltrain.policies.learner.trained_team import OF_TEAM, TrainedTeam
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
@@ -66,6 +68,7 @@ class JointLearner(Learner):
                 f"the agents of a {algorithm.name} team have one discount, and gamma is "
                 f"{', '.join(f'{gamma:g}' for gamma in self.gammas())}: give make_agents one gamma="
             )
+        self.rewards = RewardScaling(1, team.statistics.get(REWARD))
         self.num_agents = sum(member.num_agents for member in members)
         self.steps = make_gradient_steps(TrainedTeam(members, team, seats, order))
         self.passes = Passes(members, self.steps)
@@ -154,6 +157,7 @@ class JointLearner(Learner):
         columns[OF_TEAM] = {
             **{name: getattr(batch, name) for name in TEAM_COLUMNS}, "weight": shares_of(batch.weight)
         }  # fmt: skip
+        self._scale_rewards(columns, batch, learns)
         tensors = self.backend.tensor(columns)
         prepared = self._prepare(tensors, batch) if isinstance(batch, TeamRollout) else {}
         metrics = MeanMetrics(self.backend)
@@ -168,6 +172,19 @@ class JointLearner(Learner):
             for name, own in reported.items()
         }
         return {**metrics.result(), **prepared, **settings}
+
+    def _scale_rewards(self, columns: dict[str, dict[str, Any]], batch: TeamBatch, learns: Sequence[Array]) -> None:
+        """Scale the rewards of the losses, see `RewardScaling`: the team's one reward, or the agents' own."""
+        scales = [scale for member in self.members if (scale := member.reward_scales()) is not None]
+        if not scales:
+            return
+        if self.algorithm.one_reward:
+            learn = np.array([any(learning.any() for learning in learns)])
+            scaled = self.rewards(batch.reward, batch.weight, learn, of_team(np.concatenate(scales)))
+            columns[OF_TEAM]["reward"] = scaled
+            return
+        for i, (member, rows) in enumerate(zip(self.members, batch.members, strict=True)):
+            columns[str(i)]["reward"] = member.rewards(rows.reward, rows.weight, learns[i], scales[i])
 
     def _prepare(self, columns: dict[str, Any], batch: TeamRollout) -> dict[str, Array]:
         """Add the columns that the algorithm computes from a complete rollout; return its metrics [K]."""
@@ -206,7 +223,7 @@ class JointLearner(Learner):
         from marltrain.policies.learner.compiled.team_replay_update import TeamUpdates, reads_team
 
         (step,) = self.steps
-        return TeamUpdates(self.members[0], step, reader, batch_size) if reads_team(reader) else None
+        return TeamUpdates(self.members[0], step, reader, self.rewards, batch_size) if reads_team(reader) else None
 
 
 def _share(member: AlgorithmLearner, updates: Array) -> Array:

@@ -14,7 +14,8 @@ from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.batches.normalization import NORMALIZED, normalized_batch
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
-from marltrain.policies.interface.algorithm import Algorithm, Phase
+from marltrain.policies.interface.algorithm import REWARD, Algorithm, Phase
+from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.weights import Weights
 
 
@@ -33,6 +34,7 @@ class RowErrors:
         online = weights.online
         self._nets = {**online, **{f"target_{name}": online[name] for name in weights.target}}
         self._statistics = {name: weights.statistics[name] for name in NORMALIZED if name in weights.statistics}
+        self._rewards = RewardScaling(len(self.gammas()), weights.statistics.get(REWARD))
         self._function = self._errors if backend.jit_compile else backend.function(self._errors)
         self._drawn: dict[tuple[int, ...], Any] = {}
 
@@ -46,6 +48,9 @@ class RowErrors:
         if self._statistics:
             batch = normalized_batch(self._statistics, batch)  # type: ignore[assignment]
         columns = {name: tensor(getattr(batch, name)) for name in batch.loss_columns}
+        if (scale := self._hyper.values.get("reward_scale")) is not None:
+            none = np.zeros(len(scale), bool)
+            columns["reward"] = tensor(self._rewards(batch.reward, batch.weight, none, scale))
         columns["weight"] = tensor(np.full(shape, 1 / shape[1], np.float32))
         errors: Array = self._backend.numpy(self._function({**columns, **self._zeros(shape)}, self._hyper.stacked()))
         return errors

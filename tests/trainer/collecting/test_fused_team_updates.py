@@ -71,6 +71,7 @@ def team(algo: str = "qmix", env: Any = SPREAD, **settings: Any) -> list[Any]:
     [
         pytest.param("vdn", {"capacity": 403, "learning_starts": 100}, id="vdn, a late start, the ring wraps"),
         pytest.param("qmix", {"tau": 0.1, "double": False, "mixer_learning_rate": 1e-3}, id="qmix, soft copies"),
+        pytest.param("vdn", {"normalize_rewards": True, "reward_scale": mt.linear(3.0, 1.0, 400)}, id="vdn, scaled"),
         *LONG * [
             pytest.param("qmix", {"capacity": 403, "target_sync": 3}, id="qmix, the ring wraps"),
             pytest.param("qmix", {"update_per_step": 0.7, "batch_size": 40}, id="several updates, of listed rows"),

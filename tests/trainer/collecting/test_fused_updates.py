@@ -85,6 +85,8 @@ def learners(env=SPREAD, **settings):
         *([pytest.param(TAG, {"capacity": 403}, id="two groups")] if LONG else []),
         pytest.param(TAG, {"capacity": 203, "memory": PRIORITIZED}, id="priorities in two groups"),
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
+        pytest.param(SPREAD, {"reward_scale": mt.linear(9.0, 1.0, 400)}, id="a factor of rewards"),
+        pytest.param(SPREAD, {"normalize_rewards": True, "memory": PRIORITIZED}, id="normalized rewards by priorities"),
     ],
 )
 def test_fused_run_equals_single_steps(env, settings):

@@ -11,6 +11,7 @@ from marltrain.core.layout import Array
 from marltrain.jit.views import address_of, entry
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
 from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
 from marltrain.policies.memory.compiled.replay_kernel import Reading
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
@@ -58,15 +59,16 @@ class CompiledUpdates:
     batch_size: int
 
     def __init__(
-        self, learner: PlannedLearner, step: PlannedStep, ring: Ring, batch_size: int, kind: np.dtype[Any],
-        program: Callable[[], Any],
+        self, learner: PlannedLearner, step: PlannedStep, ring: Ring, rewards: RewardScaling, batch_size: int,
+        kind: np.dtype[Any], program: Callable[[], Any],
     ) -> None:  # fmt: skip
         """Write the constant fields of the arguments.
 
+        rewards: scales the rewards of the batches.
         kind: dtype of the kernel's arguments, which begin with `ROUNDS`.  program: returns the kernel, compiled.
         """
         self.learner, self.step, self._ring, self._program = learner, step, ring, program
-        self._reading = Reading(ring)
+        self._reading, self._rewards = Reading(ring), rewards
         self.learn = np.zeros(step.agents, bool)
         self.plan: Sequence[DueUpdates] = ()
         self._taken = (0, 0)  # rounds and updates
@@ -141,17 +143,27 @@ class CompiledUpdates:
         share = self._shares(updates, dict(zip(self.step.names, settings.swapaxes(0, 1), strict=True)))
         share = np.ascontiguousarray(np.broadcast_to(share, updates.shape), np.float32)
         self._measured = np.zeros((counts.sum(), len(self.step.metrics), self.step.agents), np.float32)
-        gamma = np.ascontiguousarray(self._hyper[:, self._gamma])
+        gamma, scale = np.ascontiguousarray(self._hyper[:, self._gamma]), self._reward_scales()
         arrays = {
             "after": np.array([each.after for each in plan]), "updates": counts, "metrics": self._measured,
-            "hyper": self._hyper.astype(np.float32), "gamma": gamma, "share": share, **self._arrays(env_steps, share),
+            "hyper": self._hyper.astype(np.float32), "gamma": gamma, "share": share, "reward_scale": scale,
+            **self._arrays(env_steps, share),
         }  # fmt: skip
         for name, array in arrays.items():
             record[name] = address_of(array)
         self._kept = tuple(arrays.values())
+        record["scaling"] = address_of(self._rewards.record) if self._rewards.changes(scale) else 0
         record["rounds"], record["act"] = len(plan), act
         record["round"] = record["made"] = record["broken"] = 0
         self._set_rows(rngs, gamma)
+
+    def _reward_scales(self) -> Array:
+        """Return the factors of the rewards in each round, [R, rows of rewards] float64."""
+        names = self.step.names
+        if "reward_scale" not in names:
+            return np.ones((len(self._hyper), self._rewards.agents))
+        scale = self._hyper[:, names.index("reward_scale")]
+        return np.ascontiguousarray(of_team(scale) if self._rewards.agents < self.step.agents else scale)
 
     def _current_version(self) -> tuple[int, int]:
         memory = self.learner.memory

@@ -12,6 +12,7 @@ from marltrain.policies.compiled.replay_update_kernel import UPDATE, update_prog
 from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates, PlannedLearner
 from marltrain.policies.learner.compiled.q_update import QStep
 from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.memory.compiled.replay_kernel import CompiledReader, Draws
 from marltrain.policies.memory.priorities import PrioritizedChoice
 
@@ -19,10 +20,12 @@ from marltrain.policies.memory.priorities import PrioritizedChoice
 class ReplayUpdates(CompiledUpdates):
     """The updates of a learner with a CompiledReader and a QStep."""
 
-    def __init__(self, learner: PlannedLearner, step: QStep, reader: CompiledReader, batch_size: int) -> None:
+    def __init__(
+        self, learner: PlannedLearner, step: QStep, reader: CompiledReader, rewards: RewardScaling, batch_size: int
+    ) -> None:
         """Write the constant fields of the arguments."""
         self.q_step, self._choice = step, reader.choice
-        super().__init__(learner, step, reader.ring, batch_size, UPDATE, update_program)
+        super().__init__(learner, step, reader.ring, rewards, batch_size, UPDATE, update_program)
         self._draws = Draws(reader, self._reading)
         self._record["reading"] = self._reading.address
         if isinstance(self._choice, PrioritizedChoice):

@@ -14,6 +14,7 @@ from marltrain.policies.compiled.team_replay_update_kernel import TEAM_UPDATE, t
 from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates, PlannedLearner
 from marltrain.policies.learner.compiled.team_update import TeamStep, team_step_program
 from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.update_plan import MadeUpdates
 from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS, Reading, function_of, reads
 from marltrain.policies.memory.compiled.team_replay_kernel import TEAM_READING
@@ -36,10 +37,12 @@ class TeamUpdates(CompiledUpdates):
     learn now learned together in each of them: all or none.
     """
 
-    def __init__(self, learner: PlannedLearner, step: TeamStep, reader: TeamReader, batch_size: int) -> None:
+    def __init__(
+        self, learner: PlannedLearner, step: TeamStep, reader: TeamReader, rewards: RewardScaling, batch_size: int
+    ) -> None:
         """Write the constant fields of the arguments; learner: the member."""
         self.team_step, self._reader = step, reader
-        super().__init__(learner, step, reader.ring, batch_size, TEAM_UPDATE, team_update_program)
+        super().__init__(learner, step, reader.ring, rewards, batch_size, TEAM_UPDATE, team_update_program)
 
     def resize(self, batch_size: int) -> None:
         """See `CompiledUpdates`."""
