@@ -217,14 +217,15 @@ class GradientStep:
         for name, square in zip(self.trains, squares, strict=True):
             key = name.split("/")[0]
             own[key] = own.get(key, 0.0) + square
-        if self.phase.apart or not self.team.is_joint:
-            norms = {key: ops.sqrt(square) for key, square in own.items()}
-            limits = {key: hyper[key]["max_grad_norm"][:, 0] for key in own}
-            losses = dict(zip(own, ops.split(loss, [limits[key].shape[0] for key in own]), strict=True))
-        else:
+        if self.team.is_joint and not self.phase.apart:
             norm = ops.sqrt(sum(ops.sum(square, -1) for square in own.values()))
             norms, limits = dict.fromkeys(own, norm), dict.fromkeys(own, hyper[ALONE]["max_grad_norm"][:1, 0])
             losses = dict.fromkeys(own, loss)
+        else:
+            norms = {key: ops.sqrt(square) for key, square in own.items()}
+            limits = {key: hyper[key]["max_grad_norm"][:, 0] for key in own}
+            parts = ops.split(loss, self.team.agents) if self.team.is_joint else [loss]
+            losses = dict(zip(own, parts, strict=True))
         factors = {key: ops.clip(limits[key] / (norm + 1e-6), 0.0, 1.0) for key, norm in norms.items()}
         return factors, {key: ops.isfinite(losses[key] + norm) for key, norm in norms.items()}
 
