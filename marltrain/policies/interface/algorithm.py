@@ -35,7 +35,7 @@ MOST_ROWS, MOST_PASSES, FASTEST, MOST_DECAY = 2**24, 10_000, 10.0, 100.0
 weight decay."""
 OBSERVATION, STATE, NORMALIZE = "observation", "state", "normalize_observations"
 """Names of the statistics of observations and of global states, and of the setting that asks for them."""
-REWARD, NORMALIZE_REWARDS = "reward", "normalize_rewards"
+REWARD, NORMALIZE_REWARDS = "sampled_reward", "normalize_rewards"
 """Names of the statistics of rewards that were read from a memory, and of the setting that asks for them."""
 Networks = Mapping[str, Callable[..., Any]]
 Loss = Callable[..., tuple[Any, dict[str, Any]]]
@@ -277,8 +277,8 @@ class Algorithm:
         """Return the running statistics of each agent, name -> number of values, such as {"return": 1}.
 
         They are saved with the agent. `prepare` updates them, except those that the learner updates: "observation" and
-        "state" of `normalize_observations` after each update, "reward" of `normalize_rewards` before it. Acting uses
-        them unchanged.
+        "state" of `normalize_observations` after each update, "sampled_reward" of `normalize_rewards` before it. Acting
+        uses them unchanged.
         """
         kept = {OBSERVATION: self.layout.vector_size} if getattr(self.settings, NORMALIZE, False) else {}
         return {**kept, REWARD: 1} if getattr(self.settings, NORMALIZE_REWARDS, False) else kept

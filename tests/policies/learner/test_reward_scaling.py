@@ -12,6 +12,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.batches.normalization import RunningStatistics
+from marltrain.policies.interface.algorithm import REWARD
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.row_errors import RowErrors
@@ -122,7 +123,7 @@ def test_first_priorities_are_of_scaled_rewards_and_change_no_statistics():
     agents = [mt.DQN(VECTOR, DISCRETE, seed=0, memory=memory, network=mt.MLP((6,)), **given) for given in settings]
     batch = some_transitions(np.random.default_rng(5), VECTOR, DISCRETE, 1, 6)
     scaling, plain = (agent.learner_ for agent in agents)
-    known = scaling.weights.statistics["reward"]
+    known = scaling.weights.statistics[REWARD]
     known.update(batch.reward[..., None], batch.weight)
     deviation, count = known.deviation.copy(), known.count.copy()
     rated = [RowErrors(each.algorithm, each.backend, each.weights, each.hyper) for each in (scaling, plain)]
@@ -162,9 +163,9 @@ def test_a_team_scales_its_one_reward(kind, backend):
     for learner, own in ((scaling, batch), (plain, multiplied)):
         learner.update(own, learn=np.ones(2, bool), batch_size=3)
     for first, other in zip(scaling.members, plain.members, strict=True):
-        assert "reward" not in first.weights.statistics
+        assert REWARD not in first.weights.statistics
         saved, expected = first.export(0).arrays, other.export(0).arrays
-        assert saved["team/statistics/reward/count"] == 3
+        assert saved[f"team/statistics/{REWARD}/count"] == 3
         for name, array in expected.items():
             np.testing.assert_allclose(saved[name], array, rtol=2e-5, atol=2e-6, err_msg=name)
 
@@ -182,7 +183,7 @@ def test_agents_of_a_team_with_rewards_of_their_own_have_scales_of_their_own(kin
     _, plain = central.linear_team(kind)
     for learner, own in ((scaling, batch), (plain, multiplied)):
         learner.update(own, learn=np.ones(2, bool), batch_size=3)
-    assert [member.weights.statistics["reward"].count[0] for member in scaling.members] == [3, 2]
+    assert [member.weights.statistics[REWARD].count[0] for member in scaling.members] == [3, 2]
     for first, other in zip(scaling.members, plain.members, strict=True):
         saved = first.export(0).arrays
         for name, array in other.export(0).arrays.items():
