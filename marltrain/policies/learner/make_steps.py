@@ -1,10 +1,11 @@
-"""The choice of the gradient steps of a learner: in other processes, in compiled code, or by the backend."""
+"""The choice of the gradient steps of a learner: in other processes, in compiled code, by programs, by the backend."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from marltrain.core.errors import ConfigError
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.strategies import Strategy, parts_differ
 from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.learner.gradient_pass import GradientPass
@@ -69,7 +70,7 @@ def check_models(algorithm: Algorithm, weights: Weights, strategy: Strategy) -> 
 
 
 def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
-    """Return the gradient steps of a team: in other processes, in compiled code, or by the backend."""
+    """Return the gradient steps of a team: in other processes, in compiled code, by programs, or by the backend."""
     algorithm, backend, strategy = team.algorithm, team.backend, team.backend.strategy
     check_priorities(algorithm, strategy)
     phases = list(enumerate(algorithm.phases))
@@ -88,12 +89,22 @@ def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
 
         if (compiled := compiled_steps(team)) is not None:
             return compiled
+    make = _kind_of_step(backend)
     steps = GradientSteps(
         team,
-        [GradientStep(number, team) for number, phase in phases if phase.natural is None],
+        [make(number, team) for number, phase in phases if phase.natural is None],
         [NaturalGradientStep(number, phase.natural, team) for number, phase in phases if phase.natural],
     )
-    needs, alone = algorithm.needs(), not team.is_joint
-    if alone and backend.compiles_passes and not (needs.on_policy or needs.sequence or algorithm.prioritized):
+    needs, at_once = algorithm.needs(), make is GradientStep and backend.compiles_passes and not team.is_joint
+    if at_once and not (needs.on_policy or needs.sequence or algorithm.prioritized):
         steps.whole = GradientPass(steps.steps)
     return steps
+
+
+def _kind_of_step(backend: Backend) -> type[GradientStep]:
+    """Return the class of gradient steps: programs on a CPU with `jit_compile`, or those of the framework."""
+    if not (backend.jit_compile and backend.shares_memory):
+        return GradientStep
+    from marltrain.policies.learner.programs.program_step import ProgramStep  # loads numba
+
+    return ProgramStep

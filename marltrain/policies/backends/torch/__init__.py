@@ -43,7 +43,7 @@ class Backend(base.Backend):
         """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
         jit_compile: compile gradient steps by `torch.compile`, which takes long at the first call of each shape.
-            marltrain compiles some gradient steps itself instead, see `policies.learner.compiled.gradient_steps`.
+            On a CPU, marltrain compiles most gradient steps itself instead, see `policies.learner.make_steps`.
         """
         self.jit_compile = self.compiles_passes = jit_compile
         chosen = (gpu() or "cpu") if device == "auto" else device

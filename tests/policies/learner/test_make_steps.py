@@ -1,0 +1,61 @@
+"""The choice of gradient steps by the backend, with and without `jit_compile`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import marltrain as mt
+from marltrain.jit.notices import listening
+from marltrain.policies.backends import make_backend
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.compiled.ppo_update import PPOUpdate
+from marltrain.policies.learner.gradient_step import GradientStep
+from marltrain.policies.learner.programs.program_step import ProgramStep
+from tests.policies.some_batches import IMAGE, VECTOR, some_transitions
+
+BOX = spaces.Box(-2, 3, (2,), np.float32)
+
+
+def learner_of(
+    kind: Any, space: Any = VECTOR, backend: str = "torch", jit_compile: bool = True, **settings: Any
+) -> Any:
+    """Two agents of a kind, in one stack."""
+    actions = BOX if kind is mt.SAC else spaces.Discrete(3)
+    agent = kind(space, actions, seed=0, device="cpu", **settings)
+    return AlgorithmLearner(agent.algorithm, make_backend(backend, "cpu", jit_compile=jit_compile), [0, 1], draw=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "expected"),
+    [
+        (mt.SAC, {"jit_compile": False}, GradientStep),
+        (mt.SAC, {"backend": "tensorflow"}, GradientStep),
+        (mt.SAC, {}, ProgramStep),
+        (mt.PPO, {}, PPOUpdate),
+        (mt.PPO, {"network": mt.MLP((256, 256))}, ProgramStep),
+        (mt.PPO, {"network": mt.GRU((6,), "tanh", 5, 4)}, ProgramStep),
+        (mt.DQN, {"dueling": True}, ProgramStep),
+    ],
+)
+def test_kinds_of_steps(kind, options, expected):
+    steps = learner_of(kind, **options).steps
+    assert {type(step) for step in steps} == {expected}
+    assert steps.whole is None or expected is GradientStep
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
+def test_a_phase_that_cannot_be_recorded_is_told_once():
+    """Networks over images: torch compiles the step."""
+    learner = learner_of(mt.DQN, IMAGE, network=mt.CNN((8,), filters=((4, 3, 2),)))
+    lines: list[str] = []
+    with listening(lines.append):
+        for seed in range(2):
+            batch = some_transitions(np.random.default_rng(seed), IMAGE, 3, 2, 5)
+            learner.update(batch, learn=np.ones(2, bool), batch_size=5)
+    told = [line for line in lines if "cannot be recorded" in line]
+    assert len(told) == 1 and "dqn: phase 'q' is computed by torch" in told[0]
