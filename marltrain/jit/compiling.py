@@ -23,6 +23,7 @@ from numba.core.bytecode import FunctionIdentity
 
 from marltrain.core.errors import EnvError
 from marltrain.jit.cache import FORMAT, cache_folder
+from marltrain.jit.linked import LinkedCompiler
 from marltrain.jit.machine_code import MachineCode
 from marltrain.jit.notices import Compilation
 
@@ -92,7 +93,8 @@ class _Inner:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         njit: Any = numba.njit
-        make = njit(error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        make = njit(error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True,
+                    pipeline_class=LinkedCompiler)  # fmt: skip
         self.py_func, self._made = function, make(function)
         self._numba_type_ = self._made._numba_type_  # Numba treats an object with this attribute as the type it names
 
