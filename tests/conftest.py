@@ -38,9 +38,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the short tier, for `pytest -m short tests`."""
-    short = [ROOT / entry for entry in SHORT]
+    short = {ROOT / entry for entry in SHORT}
+    files = {path for path in {item.path for item in items} if not short.isdisjoint((path, *path.parents))}
     for item in items:
-        if any(item.path == entry or entry in item.path.parents for entry in short):
+        if item.path in files:
             item.add_marker(pytest.mark.short)
 
 

@@ -21,14 +21,16 @@ from marltrain.trainer.reporting.plots import plot_runs
 from marltrain.trainer.reporting.run_picture import draw_run
 from marltrain.trainer.reporting.run_view import RunView
 from marltrain.trainer.reporting.text_charts import plain, width_of
+from tests import tiers
 from tests.tools.runs import write_run
 from tests.whole.drawing import watched
 
 SHORT, LONG, WIDE = "{}", "an_unusually_long_name_of_a_player_that_somebody_gave_to_it_{}", "名前" * 30 + "{}"
 KINDS = [
-    pytest.param(SHORT, 1, id="short-1"), pytest.param(LONG, 2, id="long-2"), pytest.param(WIDE, 9, id="wide-9"),
-    pytest.param(LONG, 30, id="long-30"),
+    pytest.param(SHORT, 1, id="short-1"), *tiers.LONG * [pytest.param(LONG, 2, id="long-2")],
+    pytest.param(WIDE, 9, id="wide-9"), pytest.param(LONG, 30, id="long-30"),
 ]  # fmt: skip
+"""Few and many, short, long and wide; the long tier draws two of long names, too, and all combinations."""
 
 
 @pytest.fixture(autouse=True)
@@ -167,17 +169,34 @@ def evaluation(grid, players, competitors, zero_sum=False):
                             episodes, (), 0)  # fmt: skip
 
 
-GRIDS = [{}, {"N": [3, 4, 5]}, {"shaped": [True, False]}, {"N": [3, 4, 5], "shaped": [True, False]},
-         {"N": [3, 4, 5], "a_setting_of_a_long_name": ["a", "b", "c", "d"], "shaped": [True, False]},
-         {"map": [f"map_number_{i}" for i in range(20)], "shaped": [True, False]}]  # fmt: skip
+GRIDS: list[dict[str, Any]] = [
+    {},
+    {"N": [3, 4, 5]},
+    {"shaped": [True, False]},
+    {"N": [3, 4, 5], "shaped": [True, False]},
+    {"N": [3, 4, 5], "a_setting_of_a_long_name": ["a", "b", "c", "d"], "shaped": [True, False]},
+    {"map": [f"map_number_{i}" for i in range(20)], "shaped": [True, False]},
+]
+SIDES: dict[str, tuple[int, int, str]] = {
+    "1-long": (1, 0, LONG),
+    "3-short": (3, 0, SHORT),
+    "2-long-against-3": (2, 3, LONG),
+    "12-long": (12, 0, LONG),
+}
+"""Name -> numbers of players and of opponents, pattern of the names."""
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: "-".join(grid))
 @pytest.mark.parametrize(
-    ("players", "opponents", "pattern"), [(1, 0, LONG), (3, 0, SHORT), (2, 3, LONG), (12, 0, LONG)],
-    ids=["1-long", "3-short", "2-long-against-3", "12-long"],
-)  # fmt: skip
-def test_of_an_evaluation(tmp_path, grid, players, opponents, pattern):
+    ("grid", "sides"),
+    [
+        pytest.param(grid, name, id="-".join([name, *grid]))
+        for i, grid in enumerate(GRIDS)
+        for j, name in enumerate(SIDES)
+        if tiers.LONG or (i + j) % 2 == 0
+    ],
+)
+def test_of_an_evaluation(tmp_path, grid, sides):
+    players, opponents, pattern = SIDES[sides]
     found = evaluation(grid, names_of(f"player_{pattern}", players), names_of(f"run_{pattern}", 1 + opponents))
     write_figure(pictures.draw_returns(found), tmp_path / "returns.png")
 
