@@ -135,7 +135,7 @@ class JointAlgorithm(Algorithm):
 
     def team_statistics(self) -> dict[str, int]:
         """Return the running statistics of the team, see `statistics`: those of its one reward, if it has one."""
-        return {name: width for name, width in super().statistics().items() if self.one_reward and name == REWARD}
+        return {name: width for name, width in Algorithm.statistics(self).items() if self.one_reward and name == REWARD}
 
     def check_team(self, players: Sequence[Algorithm]) -> None:
         """Raise AgentError if the algorithms of a team's players do not fit together; by default, they do."""
