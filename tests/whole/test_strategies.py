@@ -72,7 +72,7 @@ class Handing(mt.Callback):
 
     @staticmethod
     def team_of(moment):
-        return moment.trainer.run.context.seating.learners[0].learner.steps.team
+        return moment.trainer.run.context.seating.learners[0].learner.steps.processes
 
 
 def trained(name, backend, strategy, *, updates=UPDATES, watch=None, seats=None, stack=3, hand=None):
@@ -162,7 +162,7 @@ def test_processes_train_dqn_as_one_process_does_until_one_is_killed(strategy, v
     def kill(moment):
         seating = moment.trainer.run.context.seating
         learner, seen["agents"] = seating.learners[0].learner, [agent.frozen_copy() for agent in seating.agents]
-        team = learner.steps.team
+        team = learner.steps.processes
         mine = learner.weights.trained()
         for moved in team.ask_all("trained"):
             assert all((moved[name] == array).all() for name, array in mine.items()), "the same bits everywhere"
