@@ -47,11 +47,15 @@ def test_kinds_of_steps(kind, options, expected):
     assert steps.whole is None or expected is GradientStep
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's compiler warns of torch's own
-@pytest.mark.filterwarnings("ignore:.*autograd.function.Function:DeprecationWarning")
-def test_a_phase_that_cannot_be_recorded_is_told_once():
-    """Networks over images: torch compiles the step."""
-    learner = learner_of(mt.DQN, IMAGE, network=mt.CNN((8,), filters=((4, 3, 2),)))
+def test_a_phase_that_cannot_be_recorded_is_told_once(monkeypatch):
+    """Networks over images: torch compiles the step, which takes half a minute and is left out here."""
+    learner, compiled = learner_of(mt.DQN, IMAGE, network=mt.CNN((8,), filters=((4, 3, 2),))), list[Any]()
+
+    def function(step: Any) -> Any:
+        compiled.append(step)
+        return step
+
+    monkeypatch.setattr(learner.backend, "function", function)
     lines: list[str] = []
     with listening(lines.append):
         for seed in range(2):
@@ -59,3 +63,4 @@ def test_a_phase_that_cannot_be_recorded_is_told_once():
             learner.update(batch, learn=np.ones(2, bool), batch_size=5)
     told = [line for line in lines if "cannot be recorded" in line]
     assert len(told) == 1 and "dqn: phase 'q' is computed by torch" in told[0]
+    assert len(compiled) == 1
