@@ -1,7 +1,7 @@
 """Functions that are linked into compiled programs: LLVM code only, from which each program makes its machine code.
 
 Numba optimizes a function and makes machine code of it also where only compiled code calls it, and then does so again
-for each of its callers. Done once, for the whole program, a compilation takes a fifth to a third less time.
+for each of its callers. Done once, for the whole program, a compilation takes less time.
 """
 
 from __future__ import annotations

@@ -52,12 +52,12 @@ class MMDAlgorithm(ActorCritic):
     Settings: ClassVar[type[MMDSettings]] = MMDSettings
 
     def __init__(self, settings: MMDSettings, layout: Layout, action_space: Space) -> None:
-        """Raise SpecError for continuous actions, which have no uniform policy over all of them."""
+        """Raise SpecError for continuous actions: a normal distribution over them has no uniform magnet."""
         super().__init__(settings, layout, action_space)
         if isinstance(self.distribution, Continuous):
             raise SpecError(
-                f"MMD needs a Discrete or MultiDiscrete action space, got {action_space}; no policy is uniform "
-                "over unbounded numbers. PPO and SAC take it"
+                f"MMD needs a Discrete or MultiDiscrete action space, got {action_space}: its magnet is the uniform "
+                "policy over the actions. PPO and SAC take Box actions"
             )
 
     def compiled_form(self) -> CompiledForm | None:
