@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, wraps
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -232,6 +232,8 @@ def _fits(value: Any, expected: Any) -> bool:
     origin = get_origin(expected)
     if origin in (Union, types.UnionType):
         return any(_fits(value, option) for option in get_args(expected))
+    if origin is Literal:
+        return isinstance(value, str) and value in get_args(expected)
     if origin is not None:
         return isinstance(value, origin)
     if expected is float:
@@ -246,6 +248,8 @@ def _fits(value: Any, expected: Any) -> bool:
 def _type_text(expected: Any) -> str:
     if get_origin(expected) in (Union, types.UnionType):
         return " or ".join(_type_text(option) for option in get_args(expected))
+    if get_origin(expected) is Literal:
+        return " or ".join(map(repr, get_args(expected)))
     return {type(None): "None", int: "an integer", float: "a number", bool: "True or False", str: "a string"}.get(
         expected, getattr(expected, "__name__", str(expected))
     )

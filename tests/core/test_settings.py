@@ -167,7 +167,6 @@ def test_text_is_no_truth_value():
         lambda: mt.DummyVectorEnv(Identity, 1, recording=text),
         lambda: mt.DummyVectorEnv(Identity, 1, with_state=text),
         lambda: mt.SubprocVectorEnv(Identity, 1, recording=text),
-        lambda: mt.make_agents("ppo", Identity, jit_compile=text),
         lambda: mt.Checkpoint(every_steps=1, best=text),
     ):
         with pytest.raises(ConfigError, match=r"\w+ must be True or False, got 'False'"):

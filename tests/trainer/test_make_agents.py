@@ -64,7 +64,7 @@ def test_seed_of_an_agent_depends_on_its_place():
         ("ppo", {"frame_stack": 2}, "make_agents: frame_stack is set by the environment: leave it out"),
         ("ppo", {"device": 3}, "PPO: device must be a string, got 3"),
         ("ppo", {"backend": ["torch"]}, "PPO: backend must be a string, got ['torch']"),
-        ("ppo", {"jit_compile": 1}, "PPO: jit_compile must be True or False, got 1"),
+        ("ppo", {"jit_compile": 1}, "PPO: jit_compile must be True or False or 'require', got 1"),
         ("ppo", {"learning_rate": float("inf")}, "PPO: learning_rate must be at most 10.0, got inf"),
         ("dqn", {"update_per_step": 1e300}, "DQN: update_per_step must be at most 10000, got 1e+300"),
         ("dqn", {"n_step": 10**9}, "DQN: n_step must be at most 10000, got 1000000000"),

@@ -25,6 +25,7 @@ from marltrain.policies.agents.probabilities import check_no_memory, one_hot, po
 from marltrain.policies.agents.saved_images import IMAGES, check_images, described_images
 from marltrain.policies.agents.weights import check_fit, network_of, read_weights, weights_in
 from marltrain.policies.backends import make_backend
+from marltrain.policies.backends.base import JitCompile
 from marltrain.policies.backends.frameworks import makes_models, name_of, other_backend
 from marltrain.policies.batches.batch import Acted, ActInputs, AgentState
 from marltrain.policies.batches.player_one_hot import checked_players, layout_for, observed_by
@@ -71,7 +72,7 @@ class LearningAgent(Remembering, Agent):
         *,
         backend: str = "torch",
         device: str = "auto",
-        jit_compile: bool = False,
+        jit_compile: JitCompile = False,
         strategy: Any = None,
         seed: int | None = None,
         frame_stack: int = 1,
@@ -85,6 +86,7 @@ class LearningAgent(Remembering, Agent):
             enough to be faster there, else the CPU. With a strategy, "auto" is a GPU if one is available.
         jit_compile: compile the gradient passes; they start slowly and then run faster. For torch, the compiler is
             marltrain's own on a CPU, and `torch.compile` on a GPU and for networks over images; XLA on TensorFlow.
+            "require": marltrain's own, on a CPU; a phase that it cannot compute is a ConfigError.
         strategy: distribution of minibatches over devices or processes, such as `mt.DataParallel(processes=2)`, the
             name of such a class, or a `tf.distribute.MirroredStrategy`; None: no distribution.
         frame_stack: number of frames on axis 0 of images, if the environment stacks frames.

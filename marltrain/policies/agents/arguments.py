@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 
 from marltrain.core.layout import Space
 from marltrain.core.settings import hints_of, setting
+from marltrain.policies.backends.base import JitCompile
 
 P = ParamSpec("P")
 
@@ -20,7 +21,7 @@ class Place:
 
     backend: str = setting("torch", doc="framework, torch or tensorflow")
     device: str = setting("auto", doc="auto (a GPU for large networks, if there is one), cpu, cuda or cuda:1")
-    jit_compile: bool = setting(False, doc="compile the gradient passes")
+    jit_compile: JitCompile = setting(False, doc="compile the gradient passes; 'require': by marltrain's own code only")
     frame_stack: int = setting(1, doc="number of stacked frames of images", low=1)
     identity: Sequence[str] = setting((), doc="players whose one-hot is added to the observations of a shared agent")
 

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.core.encoding import action_dtype, action_shape
-from marltrain.core.errors import AgentError, ConfigError, SaveError, error_text, shown
+from marltrain.core.errors import AgentError, ConfigError, SaveError, error_text
 from marltrain.core.layout import Array, Obs, Space, map_tree
 from marltrain.core.seeds import MOST_SEED, chosen_seed
 from marltrain.core.settings import build, check_function, checked_arguments, setting
@@ -23,6 +23,8 @@ from marltrain.policies.agents.agent_learner import what_followed
 from marltrain.policies.agents.arguments import AgentSignature, accepts
 from marltrain.policies.agents.custom_losses import Loss, LossBatch, named_losses
 from marltrain.policies.agents.external import ExternalAgent, check_legal, seeded
+from marltrain.policies.backends import check_jit_compile
+from marltrain.policies.backends.base import REQUIRE, JitCompile
 from marltrain.policies.backends.frameworks import framework_of, makes_models, named
 from marltrain.policies.backends.own import OwnModel
 from marltrain.policies.batches.batch import Acted, AgentState, Batch, Rollout, Transitions, TripletTransitions
@@ -130,7 +132,7 @@ class CustomAgent(ExternalAgent):
         action_space: Space | None = None,
         memory: Replay | Rollouts | None = None,
         seed: int | None = None,
-        jit_compile: bool = False,
+        jit_compile: JitCompile = False,
         strategy: Any = None,
         **settings: Any,
     ) -> None:
@@ -140,8 +142,12 @@ class CustomAgent(ExternalAgent):
         ):  # fmt: skip
             if function is not None:
                 check_function(f"CustomAgent: {name}", function, *arguments)
-        if not isinstance(jit_compile, bool):
-            raise ConfigError(f"CustomAgent: jit_compile must be True or False, got {shown(jit_compile)}")
+        check_jit_compile("CustomAgent: ", jit_compile)
+        if jit_compile == REQUIRE:
+            raise ConfigError(
+                f"CustomAgent: jit_compile={REQUIRE!r} allows only gradient steps by marltrain's own compiled code, "
+                "and the framework computes those of a model of your own: leave it out, or give True for a Keras model"
+            )
         self.act_fn, self.after_update = act_fn, after_update
         self._set_spaces(observation_space, action_space)
         self.seed = None if seed is None else chosen_seed(seed, "CustomAgent")
@@ -156,7 +162,7 @@ class CustomAgent(ExternalAgent):
         )
         self.own: OwnModel = _own_type(model)(
             model, named_losses(loss_fn, optimizers), optimizers,
-            batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=jit_compile,
+            batch_type=LossBatch, max_grad_norm=self.settings.max_grad_norm, jit_compile=bool(jit_compile),
         )  # fmt: skip
         self.framework, self._by_name = self.own.framework, isinstance(optimizers, Mapping)
         self._steps = model_steps(self.own, after_update, strategy, self.replay)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marltrain.policies.backends import first_gpu, make_backend
+from marltrain.policies.backends.base import REQUIRE
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 
 AUTO, CPU = "auto", "cpu"
@@ -29,6 +30,8 @@ def placement(learner: AlgorithmLearner) -> Placement:
     gpu = first_gpu(name)
     if gpu is None:
         return Placement(CPU, f"{name} finds no GPU")
+    if learner.backend.jit_compile == REQUIRE:
+        return Placement(CPU, f"jit_compile={REQUIRE!r} computes on a CPU")
     most = largest(learner)
     sizes = f"multiplications per row of its largest network: {most:,}"
     if most < LARGE:

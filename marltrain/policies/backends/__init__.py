@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from marltrain.core.errors import ConfigError, did_you_mean, error_text
+from marltrain.core.errors import ConfigError, did_you_mean, error_text, shown
 from marltrain.core.extras import install, is_installed
-from marltrain.policies.backends.base import Backend
+from marltrain.policies.backends.base import REQUIRE, Backend, JitCompile
 from marltrain.policies.backends.strategies import chosen
 
 INSTALL = {"tensorflow": install("tensorflow"), "torch": "pip install torch"}
 BACKENDS = tuple(INSTALL)
 
 
-def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, strategy: Any = None) -> Backend:
+def make_backend(name: str, device: str = "auto", *, jit_compile: JitCompile = False, strategy: Any = None) -> Backend:
     """Return the named backend on a device; raises ConfigError if it is unknown or cannot be imported.
 
     strategy: distributes gradient steps over devices or processes; None: no distribution.
@@ -23,13 +23,12 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
         raise ConfigError(f"backend must be one of {', '.join(BACKENDS)}, got {name!r}.{did_you_mean(name, BACKENDS)}")
     if not is_installed(name):
         raise ConfigError(f"backend {name!r} is not installed: {INSTALL[name]}")
-    if not isinstance(jit_compile, bool):
-        raise ConfigError(f"jit_compile must be True or False, got {jit_compile!r}")
+    check_jit_compile("", jit_compile)
     module = _module(name)
     spread = chosen(strategy, name)
     if spread is not None and jit_compile:
         raise ConfigError(
-            "jit_compile=True goes with no strategy: a pass that is spread is not compiled. Leave one out"
+            f"jit_compile={jit_compile!r} goes with no strategy: a pass that is spread is not compiled. Leave one out"
         )
     if spread is None or spread.members():
         backend: Backend = module.Backend(device, jit_compile=jit_compile)
@@ -37,6 +36,12 @@ def make_backend(name: str, device: str = "auto", *, jit_compile: bool = False, 
         backend = import_module(f"{module.__name__}.devices").within(device, spread)
     backend.strategy = spread
     return backend
+
+
+def check_jit_compile(who: str, value: object) -> None:
+    """Raise ConfigError, which begins with `who`, unless a value is one of `JitCompile`."""
+    if not (isinstance(value, bool) or (isinstance(value, str) and value == REQUIRE)):
+        raise ConfigError(f"{who}jit_compile must be True or False or {REQUIRE!r}, got {shown(value)}")
 
 
 def first_gpu(name: str) -> str | None:

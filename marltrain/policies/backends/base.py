@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import cloudpickle
 import numpy as np
@@ -28,6 +28,9 @@ Tree = Any
 Forward = Callable[..., list[Any]]
 """(*inputs, row=None) -> the output of each head, as `Network.__call__`."""
 
+JitCompile = bool | Literal["require"]
+"""Whether gradient steps are compiled; `REQUIRE`: on a CPU by marltrain's own code, and never by the framework."""
+REQUIRE: Literal["require"] = "require"
 MOST_STEPS = 2**24
 """Largest step count of a float32: adding 1 to it has no effect."""
 
@@ -246,6 +249,7 @@ class Backend(Protocol):
 
     name: name of the framework.  ops: array operations for algorithms.  device: where it computes.
     jit_compile: whether gradient steps are compiled.
+    runs_programs: whether they are programs of the tape where they can be recorded: on a CPU, if they are compiled.
     shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
     strategy: distributes gradient steps over devices or processes; set by `make_backend`.
     compiles_curvature: whether `curvature_product` may be part of a compiled function.
@@ -255,7 +259,8 @@ class Backend(Protocol):
     name: str
     ops: FrameworkOps
     device: Any
-    jit_compile: bool
+    jit_compile: JitCompile
+    runs_programs: bool = False
     shares_memory: bool = False
     strategy: Strategy | None = None
     compiles_curvature: bool = True

@@ -8,6 +8,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.backends.strategies import Strategy, parts_differ
 from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.learner.fallback import check_required
 from marltrain.policies.learner.gradient_pass import GradientPass
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.gradient_steps import GradientSteps
@@ -73,6 +74,7 @@ def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
     """Return the gradient steps of a team: in other processes, in compiled code, by programs, or by the backend."""
     algorithm, backend, strategy = team.algorithm, team.backend, team.backend.strategy
     check_priorities(algorithm, strategy)
+    check_required(team)
     phases = list(enumerate(algorithm.phases))
     solved = [phase for _, phase in phases if phase.natural is not None]
     if strategy is not None and solved:
@@ -103,7 +105,7 @@ def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
 
 def _kind_of_step(backend: Backend) -> type[GradientStep]:
     """Return the class of gradient steps: programs on a CPU with `jit_compile`, or those of the framework."""
-    if not (backend.jit_compile and backend.shares_memory):
+    if not backend.runs_programs:
         return GradientStep
     from marltrain.policies.learner.programs.program_step import ProgramStep  # loads numba
 

@@ -12,6 +12,7 @@ from marltrain.core.layout import Array
 from marltrain.policies.backends.base import Forward
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.interface.natural_gradient import NaturalGradient
+from marltrain.policies.learner.fallback import NATURAL, fall_back
 from marltrain.policies.learner.trained_team import ALONE, Columns, TrainedTeam
 
 CONVERGED = 1e-10
@@ -29,31 +30,31 @@ class NaturalGradientStep:
     def __init__(self, number: int, natural: NaturalGradient, team: TrainedTeam) -> None:
         """Store the agents, which learn alone.  number: of the phase.
 
-        Raises ConfigError for a backend that cannot compile the step, and for a setting that is no hyperparameter.
+        Raises ConfigError for a setting that is no hyperparameter.
         """
         algorithm, backend = team.algorithm, team.backend
-        self.number, self.natural, self.algorithm, self.backend = number, natural, algorithm, backend
+        self.team, self.number, self.natural, self.algorithm, self.backend = team, number, natural, algorithm, backend
         self.phase, self.nets = algorithm.phases[number], team.members[ALONE].weights.nets
         self.names, self.metrics = algorithm.numbers(), tuple[str, ...]()
-        if backend.jit_compile and not backend.compiles_curvature:
-            raise ConfigError(
-                f"{algorithm.name}: jit_compile=True with backend={backend.name!r} compiles phases that follow a "
-                f"gradient; phase {self.phase.name!r} solves for a natural gradient. Leave it out"
-            )
         missing = [name for name in (natural.max_kl, natural.damping) if name not in self.names]
         if missing:
             raise ConfigError(
                 f"{algorithm.name}: NaturalGradient of phase {self.phase.name!r} reads the settings {missing}, which "
                 f"must be declared with per_row=True; declared are {', '.join(self.names)}"
             )
-        self._fixed, self._slope = backend.function(self._fix), backend.function(self._differentiate)
-        self._product, self._measured = backend.function(self._multiply), backend.function(self._measure)
+        made = backend.function if backend.compiles_curvature else _as_it_is
+        self._fixed, self._slope = made(self._fix), made(self._differentiate)
+        self._product, self._measured = made(self._multiply), made(self._measure)
+        self._falls_back = backend.runs_programs
 
     def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
         """Make one step for the agents where `due` [K] is True; returns metrics [M, K]; see `GradientStep`.
 
         An agent with a non-finite loss or gradient keeps its weights.
         """
+        if self._falls_back:
+            fall_back(self.team, self.phase, NATURAL)
+            self._falls_back = False
         ops, natural = self.backend.ops, self.natural
         numbers = numbers[ALONE]
         fixed = self._fixed(dict(columns[ALONE]), numbers)
@@ -181,6 +182,11 @@ def conjugate_gradient(ops: Any, product: Callable[[Any], Any], target: Any, ite
         before, squared = squared, _dot(ops, residual, residual)
         direction = residual + squared / ops.where(before > 0.0, before, 1.0) * direction
     return x
+
+
+def _as_it_is(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is not compiled."""
+    return step
 
 
 def _dot(ops: Any, x: Any, y: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
+from marltrain.policies.backends.base import JitCompile
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.joint_learner import JointLearner
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
@@ -34,7 +35,7 @@ class LearningTask:
     team: tuple[list[int], list[int]] | None
     backend: str
     device: str
-    jit_compile: bool
+    jit_compile: JitCompile
     threads: int
 
     @classmethod

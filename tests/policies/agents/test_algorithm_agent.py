@@ -266,5 +266,5 @@ def test_a_saved_module_must_be_supplied_again():
 def test_compiling_is_for_networks_that_are_specifications():
     with pytest.raises(ConfigError, match=r"jit_compile=True compiles passes over networks that are NetworkSpecs"):
         mt.DQN(VECTOR, spaces.Discrete(3), network=nn.Linear(5, 3), jit_compile=True)
-    with pytest.raises(ConfigError, match="jit_compile must be True or False, got 'yes'"):
+    with pytest.raises(ConfigError, match="jit_compile must be True or False or 'require', got 'yes'"):
         mt.DQN(VECTOR, spaces.Discrete(3), jit_compile="yes")  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def test_wrong_use_is_told(own):
         make(model, q_loss, adam, act_fn=lambda model, obs: 0)
     with pytest.raises(mt.ConfigError, match=r"after_update is called as CustomAgent: after_update\(model\), but what"):
         make(model, q_loss, adam, after_update=lambda: 0)
-    with pytest.raises(mt.ConfigError, match="CustomAgent: jit_compile must be True or False, got array"):
+    with pytest.raises(mt.ConfigError, match="CustomAgent: jit_compile must be True or False or 'require', got array"):
         make(model, q_loss, adam, jit_compile=np.zeros(2))
     with pytest.raises(mt.ConfigError, match=r"CustomAgent: seed must be an integer of at least 0, .* or None"):
         make(model, q_loss, adam, seed=0.5)

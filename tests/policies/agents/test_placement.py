@@ -92,11 +92,16 @@ def test_large_networks_go_to_a_gpu(gpu):
     assert str(agent.backend.device) == str(agent.learner_.backend.device) == OTHER
 
 
+def test_required_programs_stay_on_the_cpu(gpu):
+    agent = mt.DQN(*SPACES, network=mt.MLP((450, 450)), seed=0, jit_compile="require")
+    assert agent.placement == Placement("cpu", "jit_compile='require' computes on a CPU")
+
+
 def test_the_limit_is_a_number_of_multiplications(monkeypatch):
     nets = {str(n): SimpleNamespace(multiply_adds=lambda n=n: n) for n in (LARGE - 1, 5)}
     monkeypatch.setattr(torch_backend, "gpu", lambda: "cuda")
     learner: Any = SimpleNamespace(
-        backend=SimpleNamespace(name="torch"), weights=SimpleNamespace(online=nets), team=None
+        backend=SimpleNamespace(name="torch", jit_compile=False), weights=SimpleNamespace(online=nets), team=None
     )
     assert placement(learner).device == "cpu"
     learner.team = SimpleNamespace(online={"mixer": SimpleNamespace(multiply_adds=lambda: LARGE)})

@@ -178,10 +178,6 @@ def test_images_are_not_normalized(name):
 @pytest.mark.parametrize("name", ALGORITHMS if LONG else ["vdn"])  # torch compiles each for seconds
 def test_compiled_passes_compute_the_same(name):
     agent = made(name, **({} if LONG else {"network": mt.MLP(()), "optimizer": "sgd"}))
-    if any(phase.natural for phase in agent.algorithm.phases):
-        with pytest.raises(ConfigError, match=r"jit_compile=True .* natural gradient. Leave it out"):
-            made(name, jit_compile=True)
-        return
     plain, compiled = (
         AlgorithmLearner(agent.algorithm, make_backend("torch", "cpu", jit_compile=jit), [1], draw=True)
         for jit in (False, True)

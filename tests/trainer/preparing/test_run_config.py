@@ -20,11 +20,11 @@ from tests.trainer.running import dqn, ppo, trainer
 def test_config_json_records_versions_and_hardware():
     model = torch.nn.Linear(3, 3)
     custom = mt.CustomAgent(model, lambda model, batch: model(batch.obs).mean(), torch.optim.SGD(model.parameters()))
-    agents = [ppo(jit_compile=True, device="cpu")[0], custom]
+    agents = [ppo(jit_compile="require", device="cpu")[0], custom]
     trainer(steps_per_train=3).train(agents, [0, 1], plot=False)
     config = json.loads(Path("run/config.json").read_text())
     first, second = (seat["agent"] for seat in config["seats"])
-    assert (first["backend"], first["device"], first["jit_compile"]) == ("torch", "cpu", True)
+    assert (first["backend"], first["device"], first["jit_compile"]) == ("torch", "cpu", "require")
     assert (second["type"], second["backend"]) == ("CustomAgent", "torch")
     assert config["memory_bytes"] > 0
     versions = config["versions"]

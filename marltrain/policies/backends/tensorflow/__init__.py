@@ -45,7 +45,7 @@ class Backend(base.Backend):
     ops: FrameworkOps = tensorflow_ops
     pickled = staticmethod(pickled)
 
-    def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
+    def __init__(self, device: str = "auto", *, jit_compile: base.JitCompile = False) -> None:
         """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
         jit_compile: compile gradient steps by XLA; else they run as plain graphs.
@@ -80,7 +80,7 @@ class Backend(base.Backend):
             with self.scope():
                 return step(*trees)
 
-        return Graph(placed, jit_compile=self.jit_compile)
+        return Graph(placed, jit_compile=bool(self.jit_compile))
 
     def agreed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that calls a graph; in a cluster it raises WorkerError if the workers disagree."""

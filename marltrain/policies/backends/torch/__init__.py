@@ -39,13 +39,13 @@ class Backend(base.Backend):
     ops: FrameworkOps = torch_ops
     compiles_curvature = False
 
-    def __init__(self, device: str = "auto", *, jit_compile: bool = False) -> None:
+    def __init__(self, device: str = "auto", *, jit_compile: base.JitCompile = False) -> None:
         """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
         jit_compile: compile gradient steps by `torch.compile`, which takes long at the first call of each shape.
             On a CPU, marltrain compiles most gradient steps itself instead, see `policies.learner.make_steps`.
         """
-        self.jit_compile = self.compiles_passes = jit_compile
+        self.jit_compile, self.compiles_passes = jit_compile, bool(jit_compile)
         chosen = (gpu() or "cpu") if device == "auto" else device
         try:
             self.device = torch.device(chosen)
@@ -53,6 +53,7 @@ class Backend(base.Backend):
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device {device!r} cannot be used: {error}") from error
         self.shares_memory = self.device.type == "cpu"
+        self.runs_programs = self.shares_memory and bool(jit_compile)
 
     def tensor(self, array: Any) -> Any:
         """See `base.Backend`; on a CPU a tensor shares the memory of a writable array."""
@@ -96,8 +97,8 @@ class Backend(base.Backend):
             return stacked
         if self.jit_compile:
             raise ConfigError(
-                "jit_compile=True compiles passes over networks that are NetworkSpecs (MLP(...), CNN(...)). Leave it "
-                "out, and compile a model of your own with torch.compile"
+                f"jit_compile={self.jit_compile!r} compiles passes over networks that are NetworkSpecs (MLP(...), "
+                "CNN(...)). Leave it out, and compile a model of your own with torch.compile"
             )
         with self.seeded(rngs[0] if rngs is not None else np.random.default_rng(0)):
             own = ModuleNetwork(_own_module(definition.spec), definition, self.device)

@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError, error_text
 from marltrain.core.layout import Array
-from marltrain.jit.notices import tell
+from marltrain.policies.learner.fallback import fall_back
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in
 from marltrain.policies.learner.programs.step_program import StepProgram
@@ -104,11 +104,8 @@ class ProgramStep(GradientStep):
         return step_table(self, columns, min(rows, -(-block // unit) * unit), moves=moves)
 
     def _fall_back(self, error: Exception) -> None:
-        """Let the framework compute the phase from now on."""
-        tell(
-            f"{self.team.algorithm.name}: phase {self.phase.name!r} is computed by {self.backend.name}, because it "
-            f"cannot be recorded: {error_text(error)}"
-        )
+        """Let the framework compute the phase from now on; raises ConfigError if programs are required."""
+        fall_back(self.team, self.phase, f"it cannot be recorded: {error_text(error)}")
         self._recordable = False
         self._function = self.backend.function(self.compute)
 

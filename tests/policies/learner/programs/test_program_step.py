@@ -47,11 +47,11 @@ class Altered(DDPGAlgorithm):
         return replace(phase, loss=loss)
 
 
-def learners_with(change: Any, count: int = 2) -> list[Any]:
+def learners_with(change: Any, count: int = 2, **settings: Any) -> list[Any]:
     """Return equal learners of two agents with a changed loss."""
     kind = type("Mine", (Altered,), {"change": staticmethod(change)})
     agent_class = type("MineAgent", (mt.DDPG,), {"algorithm_class": kind})
-    agents = [agent_class(VECTOR, BOX, seed=k, network=mt.MLP((9,)), device="cpu") for k in range(2)]
+    agents = [agent_class(VECTOR, BOX, seed=k, network=mt.MLP((9,)), device="cpu", **settings) for k in range(2)]
     return [stacked(agents) for _ in range(count)]
 
 
