@@ -14,7 +14,8 @@ from tests.policies.learner.programs.test_program_step import learners_with
 from tests.policies.learner.test_natural_gradient import bowl, updated
 from tests.policies.some_batches import IMAGE, VECTOR, some_transitions
 
-THREE, REQUIRED = spaces.Discrete(3), {"jit_compile": "require", "seed": 0}
+THREE = spaces.Discrete(3)
+REQUIRED: dict[str, Any] = {"jit_compile": "require", "seed": 0}
 FILTERS = {"network": mt.CNN((8,), filters=((4, 3, 2),))}
 
 
