@@ -84,9 +84,8 @@ class LearningAgent(Remembering, Agent):
         backend: "torch" or "tensorflow".
         device: "auto", "cpu", "cuda" or "cuda:1"; "auto" selects a GPU if one is available and a network is large
             enough to be faster there, else the CPU. With a strategy, "auto" is a GPU if one is available.
-        jit_compile: compile the gradient passes; they start slowly and then run faster. For torch, the compiler is
-            marltrain's own on a CPU, and `torch.compile` on a GPU and for networks over images; XLA on TensorFlow.
-            "require": marltrain's own, on a CPU; a phase that it cannot compute is a ConfigError.
+        jit_compile: compile the gradient passes: by marltrain's own compiler on a CPU, where it can; otherwise by
+            `torch.compile` or XLA, which start slowly. "require": a phase that it cannot compute is a ConfigError.
         strategy: distribution of minibatches over devices or processes, such as `mt.DataParallel(processes=2)`, the
             name of such a class, or a `tf.distribute.MirroredStrategy`; None: no distribution.
         frame_stack: number of frames on axis 0 of images, if the environment stacks frames.
