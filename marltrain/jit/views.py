@@ -50,7 +50,8 @@ i64: Any = _array_of(int64)
 """i64(address, size): view of the int64 numbers at an address, [size]."""
 bools: Any = _array_of(boolean)
 """bools(address, size): view of the bool values at an address, [size]."""
-_bytes: Any = _array_of(uint8)
+u8: Any = _array_of(uint8)
+"""u8(address, size): view of the uint8 numbers at an address, [size]."""
 
 
 def _record_at(_: Any, address: Any, layout: Any) -> Any:
@@ -158,6 +159,6 @@ def entry(program: Any, arguments: int) -> int:
 @compiled
 def copy(source: int, target: int, size: int) -> None:
     """Copy `size` bytes from address `source` to address `target`."""
-    read, written = _bytes(source, size), _bytes(target, size)
+    read, written = u8(source, size), u8(target, size)
     for i in range(size):
         written[i] = read[i]

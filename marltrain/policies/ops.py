@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 Tensor = Any
@@ -187,8 +187,13 @@ class FrameworkOps(Ops, Protocol):
     def channels_first(self, x: Tensor, order: str, /) -> Tensor:
         """Convert images to [K, B, C, H, W]; order: of their axes, see `images.image_axes`."""
 
-    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int, /) -> Tensor:
-        """Convolve without padding: [K, B, C, H, W], [K, O, C, h, w], [K, O] -> [K, B, O, H', W']."""
+    def convolve(
+        self, x: Tensor, weight: Tensor, bias: Tensor, stride: int, activate: Callable[[Tensor], Tensor], /
+    ) -> Tensor:
+        """Convolve without padding: [K, B, C, H, W], [K, O, C, h, w], [K, O] -> [K, B, O, H', W'].
+
+        activate: a function entry by entry, applied to the result.
+        """
 
     def flatten(self, x: Tensor, /) -> Tensor:
         """Flatten all axes after the first two: [K, B, ...] -> [K, B, N]."""

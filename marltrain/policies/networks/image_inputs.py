@@ -43,7 +43,7 @@ class ImageInput:
         if self.strides:
             image = own.channels_first(image, self.order)
             for stride in self.strides:
-                image = activate(own.convolve(image, next(weights), next(weights), stride))
+                image = own.convolve(image, next(weights), next(weights), stride, activate)
         return own.flatten(image)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from marltrain.policies.tape import ops
 from marltrain.policies.tape.recording import AddedGradient, Contribution, LayerGradient
 from marltrain.policies.tape.rules import argument_gradient
-from marltrain.policies.tape.symbols import Node, RecordError, Symbol, Tape
+from marltrain.policies.tape.symbols import Node, Symbol, Tape
 from marltrain.policies.tape.views import View, whole
 
 
@@ -72,10 +72,13 @@ class _Reverse:
     def through_layer(self, node: Node, gradient: Symbol) -> None:
         """Add the gradients of the weights and of the inputs of a layer; of joined inputs, of those that need one."""
         x, weight, bias = node.args
-        if self.needs(weight):
-            self.found.append(self.of_weights(x, weight, bias, gradient))
-        elif self.needs(bias):
-            self.add(bias, ops.sum(gradient, 1))
+        if (name := self.parameters_of(weight, bias)) is not None:
+            self.found.append(LayerGradient(name, weight, bias, x, gradient))
+        else:
+            if self.needs(weight):
+                self.add(weight, weight.tape.node("linear_weight", (x, gradient), weight.shape))
+            if self.needs(bias):
+                self.add(bias, ops.sum(gradient, 1))
         if x.node.op != "concat" or x.node.attrs != (2,) or x.view != whole(x.node.shape):
             if self.needs(x):
                 self.add(x, _inputs_gradient(weight, gradient))
@@ -87,14 +90,14 @@ class _Reverse:
                 self.add(part, _inputs_gradient(weight[:, start:stop], gradient))
             start = stop
 
-    def of_weights(self, x: Symbol, weight: Symbol, bias: Symbol, gradient: Symbol) -> LayerGradient:
-        name = self.leaves.get(weight.node.index)
-        if name is None or weight.view.repeated or bias.node is not weight.node or bias.detached:
-            raise RecordError(
-                f"linear: the gradient of a weight of shape {weight.shape} cannot be recorded: expected a weight and a "
-                "bias that are parameters of one network"
-            )
-        return LayerGradient(name, weight, bias, x, gradient)
+    def parameters_of(self, weight: Symbol, bias: Symbol) -> str | None:
+        """Return the trained network whose parameters a weight and a bias are; None for others."""
+        if not self.needs(weight) or bias.node is not weight.node or bias.detached:
+            return None
+        in_order = (
+            weight.strides[1:] == whole(weight.shape[1:]).strides and bias.strides[1:] == whole(bias.shape[1:]).strides
+        )
+        return self.leaves.get(weight.node.index) if in_order and not weight.view.repeated else None
 
 
 def summed(node: Node, parts: Sequence[tuple[View, Symbol]]) -> Symbol:

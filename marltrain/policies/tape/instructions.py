@@ -34,13 +34,15 @@ def _form(names: str) -> np.dtype[Any]:
 ELEMENTWISE = _form("out a b c rows columns out_row a_row a_column b_row b_column c_row c_column")
 """Of matrices [rows, columns]; the rows of the result have no gaps."""
 COPY = _form("out a rows columns out_row out_column a_row a_column")
-"""Of a matrix with any strides; the rows of the result of `from_bytes` have no gaps."""
+"""Of a matrix with any strides; the rows of the result of `from_bytes` and `from_pixels` have no gaps."""
 REDUCTION = _form("out a outer length inner a_outer a_length a_inner")
 """Of an array [outer, length, inner] along its middle axis; out: [outer, inner]."""
 ROWWISE = _form("out a scratch rows columns a_row a_column")
 """Of the rows of a matrix. scratch: float32, as many as `scratch_size`."""
 INDEXED = _form("out a index rows columns a_row a_column index_row")
 """An entry of each row, at an int64 index; a: [rows, columns], or [rows] with the stride a_row."""
+PATCHES = _form("out a rows height width channels down along stride")
+"""Patches [rows, H', W', down * along * channels] of images [rows, height, width, channels], or images of patches."""
 GATHER = _form("out a index rows size")
 """Rows of `size` bytes at int64 indices."""
 FLAT = _form("out a scratch size")
@@ -75,10 +77,11 @@ INTEGER = ("integer_equal", "integer_less", "integer_less_equal", "integer_not_e
 """Those of int64; comparisons give float32 0.0 and 1.0."""
 FORMS: dict[str, np.dtype[Any]] = {
     **dict.fromkeys((*UNARY, *BINARY, *TERNARY, *INTEGER), ELEMENTWISE),
-    **dict.fromkeys(("copy", "copy_integers", "add_to", "from_bytes"), COPY),
+    **dict.fromkeys(("copy", "copy_integers", "add_to", "from_bytes", "from_pixels"), COPY),
     **dict.fromkeys(("sum", "max"), REDUCTION),
     **dict.fromkeys(("argmax", "logsumexp", "log_softmax"), ROWWISE),
     **dict.fromkeys(("take", "put", "one_hot"), INDEXED),
+    **dict.fromkeys(("patches", "patches_gradient"), PATCHES),
     "gather": GATHER,
     "transpose": TRANSPOSE,
     **dict.fromkeys(("zero", "norm"), FLAT),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-DType = Literal["float", "integer", "boolean", "bytes"]
-"""float: float32.  integer: int64.  boolean: float32, 0.0 and 1.0.  bytes: uint8 of a bool column."""
+DType = Literal["float", "integer", "boolean", "bytes", "pixels"]
+"""float: float32.  integer: int64.  boolean: float32, 0.0 and 1.0.  bytes: uint8 of a bool column.  pixels: uint8."""
 
 SOURCES = {
     "input": "attrs (name,): a column or a number that is given",
@@ -50,6 +50,7 @@ ELEMENTWISE = {
     "not": "boolean: not x",
     "isfinite": "boolean: whether x is neither infinite nor NaN",
     "from_bytes": "boolean: whether the byte x is not 0",
+    "from_pixels": "float: the pixel x",
     "copy": "x, of any type",
     "absolute_gradient": "(x, g): g * sign(x), 0 at x = 0",
     "minimum_gradient": "(x, y, g), the gradient of x in minimum(x, y): 0 where x > y, g / 2 where x == y, g elsewhere",
@@ -72,12 +73,16 @@ ALONG_AN_AXIS = {
     "one_hot": "(index [...]), attrs (A,), float: 1.0 at the index, 0.0 elsewhere, [..., A]",
     "scatter": "attrs (cover, views): zeros, to which each argument is added at the places of its view; cover: each "
     "place is in 'one' view, in 'at most one', or in 'several' ones",
+    "patches": "(images [K, B, H, W, C]), attrs (h, w, stride): those of a convolution, [K, B, H', W', h * w * C]",
+    "patches_gradient": "(g [K, B, H', W', h * w * C]), attrs (H, W, C, h, w, stride): the gradient of images, from "
+    "that of their patches, [K, B, H, W, C]",
 }
 """Operations whose result has another shape than the arguments, or reads along an axis."""
 
 PRODUCTS = {
     "linear": "(x [K, B, N], weight [K, N, M], bias [K, M]): x @ weight + bias, [K, B, M]",
     "linear_inputs": "(g [K, B, M], weight [K, N, M]): g @ weight^T, [K, B, N]",
+    "linear_weight": "(x [K, B, N], g [K, B, M]): x^T @ g, [K, N, M]",
 }
 """Products of matrices."""
 

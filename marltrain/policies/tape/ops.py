@@ -1,15 +1,16 @@
 """The array operations that algorithms use, for symbols: they are recorded.
 
-Types are strict: arithmetic is of floats, an index is an integer, a condition is boolean, and `flag` makes booleans
-float. Another type raises RecordError, and so do images.
+Types are strict: arithmetic is of floats, an index is an integer, a condition is boolean, `flag` makes booleans float,
+and `scaled_image` pixels. Another type raises RecordError.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
+from marltrain.policies.networks.images import FRAMES_FIRST, FRAMES_LAST, LAST, NONE
 from marltrain.policies.tape import symbols
 from marltrain.policies.tape.operations import DType
 from marltrain.policies.tape.symbols import RecordError, Symbol
@@ -282,20 +283,44 @@ def players_last(x: Symbol) -> Symbol:
 # images
 
 
-def scaled_image(x: Symbol, low: Any, span: Any) -> NoReturn:
-    """Raise RecordError: the framework computes networks over images."""
-    raise _of_images("scaled_image")
+def scaled_image(x: Symbol, low: Any, span: Any) -> Symbol:
+    """Convert pixels [K, B, ...] to float: (x - low) / span.
+
+    low, span: numbers, or numpy arrays that are broadcast to the axes of an image.
+    """
+    _check("scaled_image", x, "pixels")
+    made = x.tape.node("from_pixels", (x,), x.shape)
+    if isinstance(span, float):
+        return (made - low) / span
+    return (made - x.tape.array(low)) / x.tape.array(span)
 
 
-def channels_first(x: Symbol, order: str) -> NoReturn:
-    """Raise RecordError: the framework computes networks over images."""
-    raise _of_images("channels_first")
+def channels_first(x: Symbol, order: str) -> Symbol:
+    """Convert images to [K, B, C, H, W]; order: of their axes, see `images.image_axes`."""
+    if order == NONE:
+        return x[:, :, None]
+    if order == LAST:
+        return x.moved(-1, 2)
+    if order == FRAMES_LAST:  # [K, B, frames, H, W, C]
+        x = x.moved(-1, 3)
+    return x.reshape(*x.shape[:2], -1, *x.shape[4:]) if order in (FRAMES_LAST, FRAMES_FIRST) else x
 
 
-def convolve(x: Symbol, weight: Symbol, bias: Symbol, stride: int) -> NoReturn:
-    """Raise RecordError: the framework computes networks over images."""
-    raise _of_images("convolve")
+def convolve(x: Symbol, weight: Symbol, bias: Symbol, stride: int, activate: Callable[[Symbol], Symbol]) -> Symbol:
+    """Return activate(convolution) of K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
 
-
-def _of_images(op: str) -> RecordError:
-    return RecordError(f"{op} cannot be recorded: the framework computes networks over images")
+    It is a layer over patches; channels are the last axis in memory, so that neighboring pixels lie side by side.
+    """
+    agents, rows, channels, height, width = x.shape
+    outputs, own_channels, down, along = weight.shape[1:]
+    if weight.shape[0] != agents or own_channels != channels or bias.shape != (agents, outputs):
+        raise ValueError(
+            f"convolve: shapes {x.shape}, {weight.shape} and {bias.shape} do not fit: expected [K, B, C, H, W], "
+            "[K, O, C, h, w] and [K, O]"
+        )
+    places = (height - down) // stride + 1, (width - along) // stride + 1
+    shape = agents, rows, *places, down * along * channels
+    patches = x.tape.node("patches", (x.moved(2, -1),), shape, "float", (down, along, stride))
+    matrix = weight.moved(2, -1).moved(1, -1).reshape(agents, -1, outputs)
+    made = activate(linear(patches.reshape(agents, -1, shape[-1]), matrix, bias))
+    return made.reshape(agents, rows, *places, outputs).moved(-1, 2)

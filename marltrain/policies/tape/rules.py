@@ -49,6 +49,11 @@ def _of_smaller(x: Symbol, other: Symbol, g: Symbol) -> Symbol:
     return recorded("minimum_gradient", x, other, g)
 
 
+def _of_patches(x: Any, y: Symbol, g: Symbol) -> Symbol:
+    images = x[0].shape
+    return y.tape.node("patches_gradient", (g,), images, "float", (*images[2:], *y.node.attrs))
+
+
 SMALLER: tuple[Rule, ...] = (lambda x, y, g: _of_smaller(x[0], x[1], g), lambda x, y, g: _of_smaller(x[1], x[0], g))
 CLIPPED: tuple[Rule, ...] = (
     lambda x, y, g: ops.where((x[0] >= x[1]) & (x[0] <= x[2]), g, 0.0),
@@ -85,6 +90,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "lgamma": (lambda x, y, g: g * ops.digamma(x[0]),),
     "digamma": (lambda x, y, g: g * recorded("trigamma", x[0]),),
     "copy": (lambda x, y, g: g,),
+    "patches": (_of_patches,),
     "sum": (lambda x, y, g: _along(y, g).broadcast(x[0].shape),),
     "max": (_of_largest,),
     "logsumexp": (lambda x, y, g: _along(y, g) * ops.exp(x[0] - _along(y, y)),),

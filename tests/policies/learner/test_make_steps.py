@@ -14,8 +14,10 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.ppo_update import PPOUpdate
 from marltrain.policies.learner.gradient_step import GradientStep
+from marltrain.policies.learner.programs import program_step
 from marltrain.policies.learner.programs.program_step import ProgramStep
-from tests.policies.some_batches import IMAGE, VECTOR, some_transitions
+from marltrain.policies.tape.symbols import RecordError
+from tests.policies.some_batches import VECTOR, some_transitions
 
 BOX = spaces.Box(-2, 3, (2,), np.float32)
 
@@ -48,19 +50,23 @@ def test_kinds_of_steps(kind, options, expected):
 
 
 def test_a_phase_that_cannot_be_recorded_is_told_once(monkeypatch):
-    """Networks over images: torch compiles the step, which takes half a minute and is left out here."""
-    learner, compiled = learner_of(mt.DQN, IMAGE, network=mt.CNN((8,), filters=((4, 3, 2),))), list[Any]()
+    """Torch compiles the step, which takes half a minute and is left out here."""
+    learner, compiled = learner_of(mt.DQN, dueling=True), list[Any]()
 
     def function(step: Any) -> Any:
         compiled.append(step)
         return step
 
+    def step_table(*_: Any, **__: Any) -> Any:
+        raise RecordError("no rule")
+
     monkeypatch.setattr(learner.backend, "function", function)
+    monkeypatch.setattr(program_step, "step_table", step_table)
     lines: list[str] = []
     with listening(lines.append):
         for seed in range(2):
-            batch = some_transitions(np.random.default_rng(seed), IMAGE, 3, 2, 5)
+            batch = some_transitions(np.random.default_rng(seed), VECTOR, 3, 2, 5)
             learner.update(batch, learn=np.ones(2, bool), batch_size=5)
     told = [line for line in lines if "cannot be recorded" in line]
-    assert len(told) == 1 and "dqn: phase 'q' is computed by torch" in told[0]
+    assert len(told) == 1 and "dqn: phase 'q' is computed by torch" in told[0] and "no rule" in told[0]
     assert len(compiled) == 1

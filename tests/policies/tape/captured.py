@@ -25,7 +25,8 @@ from tests.policies.some_batches import (
     with_states,
 )
 
-DTYPES: dict[torch.dtype, DType] = {torch.float32: "float", torch.int64: "integer", torch.bool: "bytes"}
+DTYPES: dict[torch.dtype, DType] = {torch.float32: "float", torch.int64: "integer", torch.bool: "bytes",
+                                    torch.uint8: "pixels"}  # fmt: skip
 
 
 @dataclass

@@ -3,6 +3,7 @@
 It shares no code with the compiled executor. It reads and writes new arrays only, in float32.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,8 @@ from marltrain.policies.tape.recording import LayerGradient, Recording
 from marltrain.policies.tape.symbols import Node, Symbol
 from marltrain.policies.tape.views import View
 
-TYPES: dict[DType, Any] = {"float": np.float32, "integer": np.int64, "boolean": np.float32, "bytes": np.uint8}
+TYPES: dict[DType, Any] = {"float": np.float32, "integer": np.int64, "boolean": np.float32, "bytes": np.uint8,
+                           "pixels": np.uint8}  # fmt: skip
 erf = np.vectorize(math.erf, otypes=[np.float32])
 lgamma = np.vectorize(math.lgamma, otypes=[np.float32])
 
@@ -56,6 +58,27 @@ def viewed(numbers: np.ndarray, view: View) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(flat, view.shape, [s * flat.itemsize for s in view.strides])
 
 
+def windows(shape: tuple[int, ...], down: int, along: int, stride: int) -> list[tuple[Any, Any]]:
+    """Return the slices of each patch of images [K, B, H, W, C], line after line, and its place."""
+    places = itertools.product(*(range((n - m) // stride + 1) for n, m in zip(shape[2:4], (down, along), strict=True)))
+    return [((..., slice(i * stride, i * stride + down), slice(j * stride, j * stride + along), slice(None)), (i, j))
+            for i, j in places]  # fmt: skip
+
+
+def patches(node: Node, x: np.ndarray) -> np.ndarray:
+    made = np.zeros(node.shape, np.float32)
+    for part, (i, j) in windows(x.shape, *node.attrs):
+        made[:, :, i, j] = x[part].reshape(*x.shape[:2], -1)
+    return made
+
+
+def patches_gradient(node: Node, g: np.ndarray) -> np.ndarray:
+    made = np.zeros(node.shape, np.float32)
+    for part, (i, j) in windows(node.shape, *node.attrs[3:]):
+        made[part] += g[:, :, i, j].reshape(made[part].shape)
+    return made
+
+
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -91,6 +114,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "not": lambda x: x == 0,
     "isfinite": np.isfinite,
     "from_bytes": lambda x: x != 0,
+    "from_pixels": lambda x: x,
     "copy": lambda x: x,
     "absolute_gradient": lambda x, g: g * np.sign(x),
     "minimum_gradient": minimum_gradient,
@@ -114,6 +138,9 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "scatter": scatter,
     "linear": lambda node, x, weight, bias: x @ weight + bias[:, None],
     "linear_inputs": lambda node, g, weight: g @ weight.swapaxes(1, 2),
+    "linear_weight": lambda node, x, g: x.swapaxes(1, 2) @ g,
+    "patches": patches,
+    "patches_gradient": patches_gradient,
 }
 
 

@@ -12,17 +12,17 @@ from marltrain.policies.tape.operations import DType
 from marltrain.policies.tape.program import Program
 from marltrain.policies.tape.recording import Recording
 
-KINDS: dict[str, DType] = {"float32": "float", "int64": "integer", "bool": "bytes"}
+KINDS: dict[str, DType] = {"float32": "float", "int64": "integer", "bool": "bytes", "uint8": "pixels"}
 EDGE = 40
 """Numbers watched on either side: more than the widest vector holds."""
 
 
 class Amid:
-    """An array in the midst of NaN, or of -77 if it has integers, which must stay."""
+    """An array in the midst of NaN, or of 77 if it has integers, which must stay."""
 
     def __init__(self, values: Any, kind: Any = np.float32) -> None:
         values = np.asarray(values, kind)
-        around = np.nan if values.dtype == np.float32 else -77
+        around = np.nan if values.dtype == np.float32 else 77
         self._all = np.full(values.size + 2 * EDGE, around, values.dtype)
         self.array = self._all[EDGE : EDGE + values.size].reshape(values.shape)
         self.array[...] = values

@@ -14,7 +14,7 @@ from marltrain.policies.tape.recording import Recording
 from marltrain.policies.tape.symbols import Symbol, Tape
 from tests.policies.tape.evaluate import evaluate
 
-TYPES: dict[str, DType] = {"f": "float", "i": "integer", "b": "bytes"}
+TYPES: dict[str, DType] = {"f": "float", "i": "integer", "b": "bytes", "u": "pixels"}
 
 
 class Leaves:

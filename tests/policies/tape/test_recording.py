@@ -16,7 +16,7 @@ from marltrain.policies.tape import ops
 from marltrain.policies.tape.recording import Recording
 from marltrain.policies.tape.symbols import Tape
 from tests.policies.algorithms.demonstrated import ACTIONS, demonstrated
-from tests.policies.some_batches import GOALS, VECTOR, some_team
+from tests.policies.some_batches import GOALS, IMAGE, PICTURE_AND_VECTOR, VECTOR, some_team
 from tests.policies.tape.captured import (
     Loss,
     arrays_of,
@@ -35,6 +35,7 @@ ONCE = {"epochs": 1, "minibatches": 1}
 TEAM = {"team_size": 3}
 STATE = {**TEAM, "state_size": 7}
 JOINT = {**STATE, "joint_action_size": 15}
+CONVOLVED = mt.CNN((6,), filters=((4, 3, 2), (5, 2, 1)))
 GRU, LSTM = mt.GRU((6,), "tanh", 5, 4), mt.LSTM((6,), "relu", 5, 4)
 MIXER = {"mixing_units": 4, "hyper_units": 6}
 CASES: dict[str, dict[str, Any]] = {
@@ -48,6 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
     "dqn lstm": {"network": LSTM},
     "dqn prioritized": {"memory": mt.Replay(prioritized=mt.Prioritized())},
     "dqn masked": {"masked": True},
+    "dqn images": {"space": IMAGE, "network": CONVOLVED},
     "c51": {"atoms": 7},
     "rainbow": {"atoms": 7},
     "ddpg": {"actions": BOX},
@@ -71,6 +73,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ppo beta": {**ONCE, "actions": BOX, "policy": "beta"},
     "ppo gru": {**ONCE, "network": GRU},
     "ppo lstm": {**ONCE, "network": LSTM},
+    "ppo images": {**ONCE, "space": PICTURE_AND_VECTOR, "network": CONVOLVED},
     "a2c": {},
     "acer": {},
     "mappo": {**ONCE, "state_size": 7},
@@ -84,6 +87,7 @@ CASES: dict[str, dict[str, Any]] = {
     "trl policy": {"space": GOALS, "extraction": "policy"},
     "vdn": TEAM,
     "vdn gru": {**TEAM, "network": GRU},
+    "vdn images": {**TEAM, "space": IMAGE, "network": mt.GRU((6,), "tanh", 5, 4, filters=((4, 3, 2),))},
     "vdn dueling": {**TEAM, "dueling": True},
     "qmix": {**STATE, **MIXER},
     "qmix masked": {**STATE, **MIXER, "masked": True},

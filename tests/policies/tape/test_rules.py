@@ -68,8 +68,9 @@ ALONG: dict[str, Callable[..., Any]] = {
 """Operations along an axis."""
 WITHOUT_RULE = {
     "input", "weights", "constant", "array", "greater", "greater_equal", "equal", "not_equal", "and", "or", "not",
-    "isfinite", "from_bytes", "argmax", "one_hot", "trigamma", "put", "scatter", "linear_inputs", "absolute_gradient",
-    "minimum_gradient", "tanh_gradient", "sigmoid_gradient", "relu_gradient", "elu_gradient",
+    "isfinite", "from_bytes", "from_pixels", "argmax", "one_hot", "trigamma", "put", "scatter", "linear_inputs",
+    "linear_weight", "patches_gradient", "absolute_gradient", "minimum_gradient", "tanh_gradient", "sigmoid_gradient",
+    "relu_gradient", "elu_gradient",
 }  # fmt: skip
 """Operations without arguments, without a float result, or of gradients only."""
 
@@ -167,12 +168,49 @@ def test_linear_layers(agents, rows):
     leaves.check(network)
 
 
+CONVOLVED = [((1, 2, 3, 9, 8), (4, 3, 2), 2), ((2, 3, 1, 5, 5), (5, 1, 4), 1), ((2, 1, 2, 7, 6), (3, 4, 4), 3)]
+
+
+@pytest.mark.parametrize(("images", "kernel", "stride"), CONVOLVED)
+def test_convolutions(images, kernel, stride):
+    """Pixels that several patches have, or none; the gradient of the images, the weights and the biases."""
+    rng, (outputs, down, along) = np.random.default_rng(0), kernel
+    x, weight = rng.standard_normal(images), rng.standard_normal((images[0], outputs, images[2], down, along))
+    leaves = Leaves(x, weight, rng.standard_normal((images[0], outputs)))
+    leaves.check(lambda ops, x, weight, bias: ops.convolve(ops.exp(x), weight, bias, stride, ops.elu))
+    twice = Leaves(x, weight, rng.standard_normal((images[0], outputs)))
+    twice.check(
+        lambda ops, x, weight, bias: ops.convolve(ops.tanh(x), ops.sigmoid(weight), ops.exp(bias), stride, ops.tanh)
+    )
+
+
+@pytest.mark.parametrize("order", ["none", "last", "first", "frames, last", "frames, first"])
+def test_images_of_any_order_of_axes(order):
+    shape = (2, 3, 5, 4) if order == "none" else (2, 3, 5, 4, 2, 3) if order.startswith("frames") else (2, 3, 5, 4, 2)
+    pixels, low = np.random.default_rng(0).integers(0, 256, shape, np.uint8), np.arange(shape[-1], dtype=np.float32)
+    leaves = Leaves(np.ones(shape))
+    leaves.check(lambda ops, x, image: ops.channels_first(x * ops.scaled_image(image, 3.0, 50.0), order), image=pixels)
+    leaves.check(lambda ops, x, image: ops.flatten(x * ops.scaled_image(image, low, low + 2)), image=pixels)
+
+
+@pytest.mark.parametrize("shared", ["the weight", "neither"])
+def test_layers_whose_weights_are_no_parameters_in_order(shared):
+    rng = np.random.default_rng(0)
+    leaves = Leaves(rng.standard_normal((2, 5, 3)), rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 4)))
+
+    def layer(ops: Any, x: Any, weight: Any, bias: Any) -> Any:
+        matrix = moved(weight, 1, 2) if shared == "the weight" else ops.exp(moved(weight, 1, 2))
+        return ops.linear(x, matrix, bias if shared == "the weight" else ops.sigmoid(bias))
+
+    leaves.check(layer)
+
+
 def test_a_gradient_through_a_copy():
     Leaves(np.arange(6.0).reshape(2, 3)).check(lambda ops, x: ops.square(moved(ops.exp(x), 0, 1).reshape(-1)))
 
 
 def test_every_operation_has_a_tested_rule_or_needs_none():
-    tested = {"take", "copy"} | {name.partition(" ")[0] for name in (*ELEMENT, *ALONG)}
+    tested = {"take", "copy", "patches"} | {name.partition(" ")[0] for name in (*ELEMENT, *ALONG)}
     assert {*RULES, "concat", "linear", *WITHOUT_RULE} == set(OPERATIONS) and not WITHOUT_RULE & set(RULES)
     assert set(RULES) <= tested
 

@@ -7,7 +7,7 @@ are plain aliases; `axis` arguments are positional.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -143,14 +143,14 @@ def _joined_frames(x: Tensor) -> Tensor:
     return tf.reshape(x, [x.shape[0], -1, frames * channels, height, width])
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """Convolve K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
+def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int, activate: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return activate(convolution) of K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
 
     On a CPU TensorFlow convolves only with the channels last; compiled, the transposes between two layers cancel.
     """
     last, kernel = tf.transpose(x, [0, 1, 3, 4, 2]), tf.transpose(weight, [0, 3, 4, 2, 1])
     rows = [tf.nn.conv2d(last[k], kernel[k], stride, "VALID") + bias[k] for k in range(x.shape[0])]
-    return tf.transpose(tf.stack(rows), [0, 1, 4, 2, 3])
+    return activate(tf.transpose(tf.stack(rows), [0, 1, 4, 2, 3]))
 
 
 def flatten(x: Tensor) -> Tensor:

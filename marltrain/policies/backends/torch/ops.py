@@ -5,7 +5,7 @@ Arrays have a leading axis K (agents). Most names are plain aliases; `axis` argu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -206,13 +206,13 @@ def channels_first(x: Tensor, order: str) -> Tensor:
     return x
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """Convolve K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
+def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int, activate: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return activate(convolution) of K stacks: [K, B, C, H, W] with [K, O, C, h, w] -> [K, B, O, H', W'].
 
     It loops over K: a grouped convolution takes as long on a CPU and needs copies of both operands.
     """
     rows = [functional.conv2d(x[k], weight[k], bias[k], stride) for k in range(x.shape[0])]
-    return torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
+    return activate(torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0))
 
 
 def flatten(x: Tensor) -> Tensor:

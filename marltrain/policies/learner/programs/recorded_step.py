@@ -20,6 +20,7 @@ from marltrain.policies.tape.symbols import RecordError, Symbol, Tape
 
 DTYPES: dict[Any, DType] = {
     np.dtype(np.float32): "float", np.dtype(np.int64): "integer", np.dtype(np.bool_): "bytes",
+    np.dtype(np.uint8): "pixels",
 }  # fmt: skip
 """Data types of columns that a tape has."""
 COLUMNS, MADE, MEASURED, HYPER, DUE = "columns", "made", "measured", "hyper", "due"
@@ -84,7 +85,7 @@ def inputs(tape: Tape, tree: Any, path: str, step: GradientStep, rows: int | Non
     if isinstance(tree, Mapping):
         return {name: inputs(tape, part, f"{path}/{name}", step, rows) for name, part in tree.items()}
     if tree.dtype not in DTYPES:
-        raise RecordError(f"column {path.split('/', 2)[2]!r} of {tree.dtype}: expected float32, int64 or bool")
+        raise RecordError(f"column {path.split('/', 2)[2]!r} of {tree.dtype}: expected float32, int64, bool or uint8")
     shape = tree.shape
     if not step.team.is_joint:
         shape = (1, *shape[1:]) if rows is None or len(shape) < 2 else (1, rows, *shape[2:])

@@ -9,13 +9,19 @@ import numpy as np
 
 from marltrain.policies.tape.assembly.assembler import Assembler
 from marltrain.policies.tape.assembly.elementwise import OPERATIONS, write_elementwise
+from marltrain.policies.tape.assembly.images import write_patches, write_patches_gradient
 from marltrain.policies.tape.assembly.lifetimes import lifetimes_of
-from marltrain.policies.tape.assembly.products import write_contribution, write_linear, write_linear_inputs
+from marltrain.policies.tape.assembly.products import (
+    write_contribution,
+    write_linear,
+    write_linear_inputs,
+    write_linear_weight,
+)
 from marltrain.policies.tape.assembly.shapes import (
     write_concat,
     write_copy,
-    write_from_bytes,
     write_indexed,
+    write_of_bytes,
     write_one_hot,
     write_reduction,
     write_rowwise,
@@ -32,8 +38,10 @@ WRITERS: dict[str, Callable[[Writer, Node, int], None]] = {
     **dict.fromkeys(("sum", "max"), write_reduction),
     **dict.fromkeys(("argmax", "logsumexp", "log_softmax"), write_rowwise),
     **dict.fromkeys(("take", "put"), write_indexed),
-    "copy": write_copy, "from_bytes": write_from_bytes, "one_hot": write_one_hot, "concat": write_concat,
-    "scatter": write_scatter, "linear": write_linear, "linear_inputs": write_linear_inputs,
+    **dict.fromkeys(("from_bytes", "from_pixels"), write_of_bytes),
+    "copy": write_copy, "one_hot": write_one_hot, "concat": write_concat, "scatter": write_scatter,
+    "patches": write_patches, "patches_gradient": write_patches_gradient,
+    "linear": write_linear, "linear_inputs": write_linear_inputs, "linear_weight": write_linear_weight,
 }  # fmt: skip
 """The function that writes each operation with arguments, to a place."""
 

@@ -77,16 +77,30 @@ def _leaf(contribution: Contribution) -> Symbol:
 
 def _write_layer_gradient(writer: Writer, layer: LayerGradient, k: int, out: int) -> None:
     """Write the gradient of the weights and biases of network k, which lie in order in its leaf."""
-    x, weight, bias = layer.inputs[k], layer.weight[k], layer.bias[k]
-    rows, outputs = layer.gradient[k].shape
-    inputs = x.shape[1]
+    weight, bias = out + 4 * layer.weight[k].offset, out + 4 * layer.bias[k].offset
+    _emit_layer_gradient(writer, layer.inputs[k], layer.gradient[k], weight, bias)
+
+
+def write_linear_weight(writer: Writer, node: Node, out: int) -> None:
+    """Write the gradient of a layer's weights that are no parameters of a network."""
+    x, gradient = node.args
+    agents, inputs, outputs = node.shape
+    writer.emit("zero", out=out, size=node.size)
+    for k in range(agents):
+        with writer.buffer(4 * outputs) as unused:
+            _emit_layer_gradient(writer, x[k], gradient[k], out + 4 * k * inputs * outputs, unused)
+
+
+def _emit_layer_gradient(writer: Writer, x: Symbol, gradient: Symbol, weight: int, bias: int) -> None:
+    """Write the addition of x^T @ gradient to weights, and of the sum of the gradient's rows to biases."""
+    (rows, inputs), outputs = x.shape, gradient.shape[1]
     writer.assembler.zeros(inputs)
     with ExitStack() as temporary:
-        gradient = writer.plain(layer.gradient[k], temporary)
+        plain = writer.plain(gradient, temporary)
         straight = x.strides[1] == 1 or inputs == 1
         where, row = (writer.at(x), x.strides[0]) if straight else (writer.plain(x, temporary), inputs)
         scratch = temporary.enter_context(writer.buffer(4 * inputs * outputs))
         writer.emit(
-            "layer_gradient", weight=out + 4 * weight.offset, bias=out + 4 * bias.offset, a=where, gradient=gradient,
-            scratch=scratch, rows=rows, inputs=inputs, outputs=outputs, a_row=row,
+            "layer_gradient", weight=weight, bias=bias, a=where, gradient=plain, scratch=scratch, rows=rows,
+            inputs=inputs, outputs=outputs, a_row=row,
         )  # fmt: skip

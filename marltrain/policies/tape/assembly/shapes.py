@@ -17,13 +17,13 @@ def write_copy(writer: Writer, node: Node, out: int) -> None:
     writer.copy(node.args[0], out, whole(node.shape))
 
 
-def write_from_bytes(writer: Writer, node: Node, out: int) -> None:
-    """Write booleans of bytes, which are an input."""
+def write_of_bytes(writer: Writer, node: Node, out: int) -> None:
+    """Write booleans of bytes, or numbers of pixels, which are an input."""
     (given,) = node.args
     where, axes = writer.at(given), joined(node.shape, whole(node.shape).strides, given.strides)
     for (down, along), rows, columns, ((out_row, _), (row, column)) in axes.matrices():
         writer.emit(
-            "from_bytes", out=out + 4 * down, a=where + along, rows=rows, columns=columns, out_row=out_row, a_row=row,
+            node.op, out=out + 4 * down, a=where + along, rows=rows, columns=columns, out_row=out_row, a_row=row,
             a_column=column,
         )  # fmt: skip
 

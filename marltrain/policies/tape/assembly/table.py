@@ -24,7 +24,7 @@ INDEX = "index"
 """The segment of the indices [K, B] int64 of gathered rows."""
 DTYPES: dict[DType, np.dtype[Any]] = {
     "float": np.dtype(np.float32), "boolean": np.dtype(np.float32), "integer": np.dtype(np.int64),
-    "bytes": np.dtype(np.bool_),
+    "bytes": np.dtype(np.bool_), "pixels": np.dtype(np.uint8),
 }  # fmt: skip
 """Data types of a recording in memory."""
 Section = Literal["before", "block", "rest", "after"]

@@ -11,7 +11,7 @@ from marltrain.jit.compiling import compiled, inner, program
 from marltrain.jit.switch import switch
 from marltrain.jit.views import bools, i64, record_at
 from marltrain.policies.tape.instructions import BYTES, FORMS, SEGMENTS
-from marltrain.policies.tape.interpreter import elementwise, learning, moves, reductions
+from marltrain.policies.tape.interpreter import elementwise, images, learning, moves, reductions
 
 
 @inner
@@ -20,8 +20,8 @@ def nothing(i: int, s: int) -> None:
 
 
 INSTRUCTIONS: dict[str, Any] = {
-    **elementwise.INSTRUCTIONS, **reductions.INSTRUCTIONS, **moves.INSTRUCTIONS, **learning.INSTRUCTIONS,
-    "nothing": nothing,
+    **elementwise.INSTRUCTIONS, **reductions.INSTRUCTIONS, **moves.INSTRUCTIONS, **images.INSTRUCTIONS,
+    **learning.INSTRUCTIONS, "nothing": nothing,
 }  # fmt: skip
 """The function of each operation of `instructions.FORMS`: (address of the instruction, address of the segments)."""
 carry_out = switch(tuple(INSTRUCTIONS[name] for name in FORMS))

@@ -25,7 +25,7 @@ from tests.policies.learner.programs.pairs import (
     update,
 )
 from tests.policies.learner.test_learner import stacked
-from tests.policies.some_batches import IMAGE, VECTOR, some_transitions
+from tests.policies.some_batches import VECTOR, some_transitions
 
 BOX, ROWS = spaces.Box(-2, 3, (2,), np.float32), 7
 
@@ -65,13 +65,6 @@ def assert_computed_by_the_framework(plain: Any, other: Any, given: list[Any], p
     told = told_by(lambda: [update(learner, batch) for batch in given for learner in (plain, other)])
     assert [f"phase {phase!r}" in line and reason in line for line in told] == [True], told
     assert_equal_states(other, plain)
-
-
-def test_images():
-    agent = mt.DQN(IMAGE, spaces.Discrete(3), seed=0, device="cpu", network=mt.CNN((8,), filters=((4, 3, 2),)))
-    plain, other = stacked([agent]), stacked([agent])
-    batch = some_transitions(np.random.default_rng(0), IMAGE, 3, 1, ROWS)
-    assert_computed_by_the_framework(plain, other, [batch, batch], "q", "uint8")
 
 
 def test_a_model_of_the_user():

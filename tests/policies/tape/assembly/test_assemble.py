@@ -9,6 +9,7 @@ from marltrain.policies.tape import ops
 from marltrain.policies.tape.assembly.assemble import WRITERS, assemble
 from marltrain.policies.tape.assembly.assembler import Assembler
 from marltrain.policies.tape.assembly.segments import AssemblyError
+from marltrain.policies.tape.derive import derive
 from marltrain.policies.tape.operations import OPERATIONS, SOURCES, DType
 from marltrain.policies.tape.recording import Recording
 from marltrain.policies.tape.symbols import Symbol, Tape
@@ -16,6 +17,7 @@ from tests.policies.tape.captured import arrays_of, recorded
 from tests.policies.tape.evaluate import ELEMENTWISE, evaluate
 from tests.policies.tape.executed import execute, table_of
 from tests.policies.tape.test_recording import CASES, losses
+from tests.policies.tape.test_rules import CONVOLVED
 
 INTEGERS = ("greater", "greater_equal", "equal", "not_equal", "where", "copy")
 
@@ -65,7 +67,7 @@ BOOLEAN = ("greater", "greater_equal", "equal", "not_equal", "isfinite", "and", 
 POSITIVE = ("log", "sqrt", "lgamma", "digamma", "trigamma")
 
 
-@pytest.mark.parametrize("op", sorted(set(ELEMENTWISE) - {"from_bytes"}))
+@pytest.mark.parametrize("op", sorted(set(ELEMENTWISE) - {"from_bytes", "from_pixels"}))
 @settings(max_examples=12, deadline=None)
 @given(data=st.data(), shape=SHAPES, seed=st.integers(0, 99))
 def test_operations_on_any_views(op, data, shape, seed):
@@ -118,12 +120,31 @@ def test_sources_and_outputs():
     agree(Recording(tape, outputs, ()), given)
 
 
-def test_booleans_of_any_view_of_bytes():
-    tape = Tape()
-    given = tape.node("input", (), (3, 4, 5), "bytes", ("flags",))
+@pytest.mark.parametrize(("kind", "op"), [("bytes", "from_bytes"), ("pixels", "from_pixels")])
+def test_booleans_and_numbers_of_any_view_of_bytes(kind, op):
+    tape, most = Tape(), 2 if kind == "bytes" else 256
+    given = tape.node("input", (), (3, 4, 5), kind, ("given",))
     moved = given.moved(0, 2)[:, 1:, ::2]
-    made = tape.node("from_bytes", (moved,), moved.shape, "boolean")
-    agree(Recording(tape, {"made": made}, ()), {"flags": np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)})
+    made = tape.node(op, (moved,), moved.shape, "boolean" if kind == "bytes" else "float")
+    agree(
+        Recording(tape, {"made": made}, ()), {"given": np.random.default_rng(0).integers(0, most, (3, 4, 5), np.uint8)}
+    )
+
+
+@pytest.mark.parametrize(("images", "kernel", "stride"), CONVOLVED)
+def test_convolutions(images, kernel, stride):
+    """Outputs and gradients; the images lie in memory as torch has them, or with the channels last."""
+    outputs, down, along = kernel
+    sizes = [images[2] * outputs * down * along, outputs, np.prod(images[1:])]
+    tape = Tape()
+    leaf = tape.node("weights", (), (images[0], int(sum(sizes))), "float", ("net",))
+    pieces = ops.split(leaf, [int(size) for size in sizes])
+    weight, bias = pieces[0].reshape(images[0], outputs, images[2], down, along), pieces[1]
+    first = pieces[2].reshape(images)
+    last = pieces[2].reshape(*images[:2], *images[3:], images[2]).moved(-1, 2)
+    made = ops.convolve(first, weight, bias, stride, ops.tanh) * ops.convolve(last, weight, bias, stride, ops.relu)
+    recording = Recording(tape, {"made": made}, derive(ops.square(made), {"net": leaf}))
+    agree(recording, {}, {"net": np.random.default_rng(0).standard_normal(leaf.shape, np.float32)}, 1e-5)
 
 
 @pytest.mark.parametrize("name", CASES)
