@@ -31,7 +31,8 @@ HEAD = f"""\
 The agents that a run saved at its end play 100 episodes greedily, on seeds that training never used. A seed's score is
 the mean return of a player, in foraging the sum of the players' returns, which is 1 if all food is loaded; in
 simple_tag and simple_adversary, whose teams are rivals and learn at once, the mean over one team. The table
-shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap interval, by `rliable`.
+shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap interval, by `rliable`. "Sampled" is the
+IQM of the same agents when they act as they explore in training; it is empty for results that did not measure it.
 
 Settings are chosen on seeds from {TUNING_SEEDS} on. Those of PPO on CartPole, of PPO on simple_spread and of
 `examples/apples.py` are older than this rule: on which seeds they were chosen is not recorded. In the table, one agent

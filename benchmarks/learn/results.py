@@ -28,6 +28,8 @@ KEYS = (
     "row", "seed", "command", "versions", "machine", "settings", "env_steps", "gradient_steps", "seconds", "curve",
     "returns",
 )  # fmt: skip
+SAMPLED = "sampled_returns"
+"""A further key, which results of earlier versions lack."""
 LIBRARIES = ("gymnasium", "marltrain", "numpy", "torch")
 
 
@@ -37,11 +39,13 @@ class Result(NamedTuple):
     returns: [episodes, players] of the final, greedy agents that count (`Task.scored`), times `Task.players`.
     curve: [tests, 2]: env steps, mean return of such a player times `Task.players`.
     seconds: time of training, with its tests.
+    sampled: returns of the same agents when they explore; None where it was not measured.
     """
 
     returns: Array
     curve: Array
     seconds: float
+    sampled: Array | None = None
 
     @property
     def score(self) -> float:
@@ -56,7 +60,11 @@ def path_of(row: Row, seed: int, folder: Path = RESULTS) -> Path:
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write a result, a line for each key."""
-    lines = (f"  {json.dumps(key)}: {json.dumps(to_json(content[key]), allow_nan=False)}" for key in KEYS)
+    lines = (
+        f"  {json.dumps(key)}: {json.dumps(to_json(content[key]), allow_nan=False)}"
+        for key in (*KEYS, SAMPLED)
+        if key in content
+    )
     with replacing(path) as beside:
         beside.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
@@ -65,8 +73,8 @@ def read(row: Row, seed: int, folder: Path = RESULTS) -> Result:
     """Read and check a result; raises SaveError, naming the file, if it is not a result of this row and seed."""
     path = path_of(row, seed, folder)
     found = read_json(path)
-    if not isinstance(found, dict) or tuple(found) != KEYS:
-        raise SaveError(f"{path}: must hold the keys {', '.join(KEYS)}")
+    if not isinstance(found, dict) or tuple(found) not in (KEYS, (*KEYS, SAMPLED)):
+        raise SaveError(f"{path}: must hold the keys {', '.join(KEYS)}, and may hold {SAMPLED}")
     for key, expected in (("row", row.name), ("seed", seed)):
         if found[key] != expected:
             raise SaveError(f"{path}: {key} is {found[key]!r}, its place says {expected!r}")
@@ -74,12 +82,14 @@ def read(row: Row, seed: int, folder: Path = RESULTS) -> Result:
         raise SaveError(f"{path}: {found['env_steps']:,} env steps, its row has {row.steps:,}")
     try:
         returns = returns_of(row.task, found["returns"])
+        sampled = returns_of(row.task, found[SAMPLED]) if SAMPLED in found else None
         curve = np.array(found["curve"], float).reshape(-1, 2) * (1, row.task.players)
     except (AttributeError, TypeError, ValueError) as error:
         raise SaveError(f"{path}: returns or curve are not numbers: {error}") from error
-    if returns.ndim != 2 or len(returns) != EPISODES:
-        raise SaveError(f"{path}: returns must list {EPISODES} episodes for each player, got shape {returns.shape}")
-    return Result(returns, curve, float(found["seconds"]))
+    for array in (returns,) if sampled is None else (returns, sampled):
+        if array.ndim != 2 or len(array) != EPISODES:
+            raise SaveError(f"{path}: returns must list {EPISODES} episodes for each player, got shape {array.shape}")
+    return Result(returns, curve, float(found["seconds"]), sampled)
 
 
 def returns_of(task: Task, returns: Mapping[str, Sequence[float]]) -> Array:

@@ -14,11 +14,11 @@ import numpy as np
 from benchmarks.learn.results import RESULTS, Result, read_all
 from benchmarks.learn.rows import RANDOM, ROWS, Row
 from marltrain.core.layout import Array
-from marltrain.tools.statistics import estimate
+from marltrain.tools.statistics import estimate, interquartile_means
 from marltrain.tools.text_table import number
 
 RESAMPLES = 10_000
-HEADER = ("task", "algorithm", "env steps", "seeds", "IQM", "95 % interval", "random play", "figure", "held")
+HEADER = ("task", "algorithm", "env steps", "seeds", "IQM", "95 % interval", "sampled", "random play", "figure", "held")
 
 
 def needed(row: Row, random_play: float) -> float | None:
@@ -52,8 +52,24 @@ def _line(row: Row, found: Sequence[Result], random_play: Array, resamples: int)
     known = bool(len(random_play))
     chance, figure = number(random_play[0]) if known else "", "" if row.figure is None else number(row.figure)
     if not found:
-        return *start, f"not run{': ' + row.missing if row.missing else ''}", "", chance, figure, ""
+        return *start, f"not run{': ' + row.missing if row.missing else ''}", "", "", chance, figure, ""
     iqm, low, high = (float(values[0]) for values in estimate(scores_of(found)[:, None, None], resamples))
     judged = held(row, iqm, float(random_play[0])) if known and len(found) == len(row.seeds) else None
     interval = "" if np.isnan(low) else f"{number(low)} to {number(high)}"
-    return *start, number(iqm), interval, chance, figure, "" if judged is None else "yes" if judged else "**no**"
+    return (
+        *start,
+        number(iqm),
+        interval,
+        _sampled(found),
+        chance,
+        figure,
+        "" if judged is None else "yes" if judged else "**no**",
+    )
+
+
+def _sampled(found: Sequence[Result]) -> str:
+    """Return the IQM of the agents that explored, or "" unless all seeds have measured it."""
+    scores = [float(result.sampled.mean()) for result in found if result.sampled is not None]
+    if len(scores) < len(found):
+        return ""
+    return number(float(interquartile_means(np.array(scores)[:, None])[0]))

@@ -119,7 +119,7 @@ def _result(row: Row, seed: int, agents: list[mt.Agent], result: Mapping[str, An
         "env_steps": result["num_collected_steps"], "gradient_steps": result["num_gradient_steps"],
         "seconds": round(result["training_time"], 1),
         "curve": [[int(steps), float(metric)] for steps, metric in zip(tests.env_steps, tests.metric, strict=True)],
-        "returns": _unseen(row, seed, agents),
+        "returns": _unseen(row, seed, agents), results.SAMPLED: _unseen(row, seed, agents, sampled=True),
     }  # fmt: skip
 
 
@@ -129,11 +129,11 @@ def _random_play(row: Row, seed: int) -> dict[str, Any]:
     return {"env_steps": 0, "gradient_steps": 0, "seconds": 0.0, "curve": [], "returns": returns}
 
 
-def _unseen(row: Row, seed: int, agents: list[mt.Agent]) -> dict[str, list[float]]:
-    """Return each player's returns in the final test, without exploration."""
+def _unseen(row: Row, seed: int, agents: list[mt.Agent], *, sampled: bool = False) -> dict[str, list[float]]:
+    """Return each player's returns in the final test, without exploration, or with it (`sampled`)."""
     trainer = mt.DecentralizedTrainer(
         row.task.env, row.task.env_args, num_test_envs=EPISODES_OF_A_TEST, seed=UNSEEN + seed, progress=False,
         max_test_steps=None,
     )  # fmt: skip
-    test = trainer.test(agents, results.EPISODES)
+    test = trainer.test(agents, results.EPISODES, sampled)
     return {name: [float(value) for value in column] for name, column in zip(test.names, test.returns.T, strict=True)}

@@ -23,6 +23,7 @@ def add_test_arguments(parser: Parser) -> None:
 
     _add_run_arguments(parser)
     limit = f"env steps after which the test is cut (default: {TEST_STEPS})"
+    parser.add_argument("--sampled", action="store_true", help="let agents explore as in training")
     parser.add_argument("--max-test-steps", type=or_none(integer), metavar="INT|none", help=limit)
 
 

@@ -153,16 +153,18 @@ class JobHandle:
             )
         return AgentHandle(self, name)
 
-    def test(self, episodes: int | None = None, *, timeout: float = TESTING) -> TestResult:
+    def test(self, episodes: int | None = None, sampled: bool = False, *, timeout: float = TESTING) -> TestResult:
         """Play a test with the newest weights, in the process of the run, which trains on after it; return its result.
 
         The test is not recorded in the tables, and changes nothing in the run.
         episodes: number of episodes; `episodes_per_test` of the run by default.
+        sampled: agents act as they explore in training; see `DecentralizedTrainer.test`.
         timeout: seconds until the result must be there.
         """
-        validate(TestSettings(episodes=episodes), "test")
+        asked = TestSettings(episodes=episodes, sampled=sampled)
+        validate(asked, "test")
         _check_seconds("test: timeout", timeout)
-        return self._ask_run("test", episodes, timeout)
+        return self._ask_run("test", asked, timeout)
 
     def stop(self, reason: str = STOPPED) -> None:
         """End training after the current step and its updates, as `trainer.stop` does.

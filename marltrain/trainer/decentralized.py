@@ -61,6 +61,8 @@ class DecentralizedTrainer:
     test_freq, test_freq_steps: episodes and env steps between tests. If both are given, a test is played at the
     multiples of each; if only test_freq_steps is given, at its multiples only. test_freq=None alone: no tests.
     max_test_steps: env steps after which a test is cut; episodes running then count with their return so far.
+    sampled_tests: play each test a second time with agents that explore, see `test`: the table of tests then has
+    `sampled/metric` and `sampled/return/<player>`. Metric, best agents and `stop_fn` stay those of greedy play.
     episodes_per_train, steps_per_train, updates_per_train: budgets; the first one reached ends training.
     train_fn(episodes, steps), test_fn(episodes, steps): called at the start of training (of a test), and whenever the
     number of finished episodes passes a multiple of the number of environments.
@@ -142,6 +144,7 @@ class DecentralizedTrainer:
         collect: str = "serial",
         test_freq_steps: int | None = None,
         max_test_steps: int | None = TEST_STEPS,
+        sampled_tests: bool = False,
         record: Sequence[str] = (),
         resources: Mapping[str, float] | None = None,
         address: str | None = None,
@@ -163,7 +166,7 @@ class DecentralizedTrainer:
             steps_per_train=steps_per_train, updates_per_train=updates_per_train,
             progress=display is not None or progress,  # type: ignore[arg-type]
             on_fault=on_fault, max_env_restarts=max_env_restarts, env_timeout=env_timeout, collect=collect,
-            test_freq_steps=test_freq_steps, max_test_steps=max_test_steps,
+            test_freq_steps=test_freq_steps, max_test_steps=max_test_steps, sampled_tests=sampled_tests,
             record=record_names(record),
             resources=resources, address=address, timeout=timeout, runners=runners, min_runners=min_runners, name=name,
             learners=learners, learner_resources=learner_resources,
@@ -266,16 +269,19 @@ class DecentralizedTrainer:
         return TrainResult.of(self.run)
 
     @checked_arguments
-    def test(self, agents: Agents, episodes: int | None = None) -> TestResult:
+    def test(self, agents: Agents, episodes: int | None = None, sampled: bool = False) -> TestResult:
         """Play a test with these agents in these seats, without rotation or learning; return its `TestResult`.
 
         agents: as for `train`.
         episodes: number of episodes; `episodes_per_test` by default.
+        sampled: agents act as they explore in training: stochastic policies sample their actions, and value-based
+        agents explore by their rule with its present numbers, such as `hyper.epsilon`. False: without exploration.
+        Frozen agents never explore. Random numbers are equal in every test, and are not those of training.
         """
-        asked = TestSettings(episodes=episodes)
+        asked = TestSettings(episodes=episodes, sampled=sampled)
         validate(asked, "DecentralizedTrainer.test")
         with at_work(self, without_seats(agents), training=False), announced(self.settings.progress):
-            return play_agents(self.setup, agents, asked.episodes)
+            return play_agents(self.setup, agents, asked)
 
     def stop(self, reason: str) -> None:
         """End training after the current collector call and its updates.

@@ -71,6 +71,7 @@ class TrainerSettings:
     collect: str = setting("serial", doc="collect and learn in turn, or at the same time", choices=COLLECT)
     test_freq_steps: int | None = setting(None, doc="env steps between tests, also with test_freq", low=1)
     max_test_steps: int | None = setting(TEST_STEPS, doc="env steps after which a test is cut; None: no limit", low=1)
+    sampled_tests: bool = setting(False, doc="play each test a second time, with agents that explore")
     record: tuple[str, ...] = setting((), doc="attribute of the environment, recorded at the end of episodes")
     resources: Mapping[str, float] | None = setting(None, doc="what each Ray actor occupies")
     address: str | None = setting(None, doc="Ray cluster: host:port, auto, or local")
@@ -136,6 +137,7 @@ class TestSettings:
     __test__ = False  # for pytest: settings, not a test class
 
     episodes: int | None = setting(None, doc="episodes to play", low=1, high=MOST_EPISODES)
+    sampled: bool = setting(False, doc="agents explore as in training")
 
 
 def check_ray(settings: TrainerSettings) -> None:
@@ -202,9 +204,16 @@ def _check_runners(settings: TrainerSettings) -> None:
 
 
 def check_tests(settings: TrainerSettings, **functions: Any) -> None:
-    """Raise ConfigError for functions that are called after tests if tests are switched off."""
+    """Raise ConfigError for sampled tests, and functions that are called after tests, if tests are switched off."""
     given = [name for name, function in functions.items() if function is not None]
-    if given and not settings.tests:
+    if settings.tests:
+        return
+    if settings.sampled_tests:
+        raise ConfigError(
+            "test_freq=None switches tests off, and sampled_tests=True would have no effect: give test_freq or "
+            "test_freq_steps, or leave sampled_tests out"
+        )
+    if given:
         raise ConfigError(
             f"test_freq=None switches tests off, and {' and '.join(given)} would never be called: give test_freq or "
             f"test_freq_steps, or leave {' and '.join(given)} out"

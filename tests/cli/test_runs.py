@@ -40,6 +40,7 @@ def test_a_run_is_tested(capsys, run):
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["player", "player_0", "player_1"]
     assert said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 9, "--seed", 5) == out
     assert said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 9, "--seed", 6) != out
+    assert said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 9, "--seed", 5, "--sampled") != out
     assert "seed " in said(capsys, "test", run, "--env", SYMBOLS, "--agents", "last", "--random", "player_1")
 
 

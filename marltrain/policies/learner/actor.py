@@ -93,7 +93,7 @@ class Actor:
     """Acting of K agents with the networks set by `use`, without changing the networks.
 
     nets: name -> network used for acting.
-    counts: [K, A] int64, how often exploring seats chose each action; A = 0 for an algorithm without counts.
+    counts: [K, A] int64, how often exploring seats chose each action in training; A = 0 without counts.
     hyper: the agents' settings.
     carried: name -> column of the state that acts carry from decision to decision; usually empty.
     recurrent: those of recurrent networks, by network; each act returns them as extras, too.
@@ -152,17 +152,15 @@ class Actor:
         acting.refresh(noise, self.hyper.columns)
         return first, left
 
-    def act(self, inputs: ActInputs, turn: Array, rngs: Rngs) -> Acted:
-        """Choose actions for all agents; count those of rows that acted, `turn` [K, B], and explored, if asked for.
+    def act(self, inputs: ActInputs, rngs: Rngs) -> Acted:
+        """Choose actions for all agents; noise is drawn for every row, independent of `inputs.explore`."""
+        return self._decided(None, inputs, self.noise.next(rngs, inputs.explore.shape[1]), rngs[0])
 
-        Noise is drawn for every row, independent of `turn` and `inputs.explore`.
-        """
-        explore = inputs.explore
-        acted = self._decided(None, inputs, self.noise.next(rngs, explore.shape[1]), rngs[0])
+    def count(self, actions: Array, explored: Array) -> None:
+        """Count actions [K, B] of training; explored: [K, B] bool, the rows that acted and explored."""
         if self.counts.size:
-            for own, actions, rows in zip(self.counts, acted.action, turn & explore, strict=True):
-                own += np.bincount(actions[rows], minlength=len(own))
-        return acted
+            for own, chosen, rows in zip(self.counts, actions, explored, strict=True):
+                own += np.bincount(chosen[rows], minlength=len(own))
 
     def act_row(self, row: int, inputs: ActInputs, rng: np.random.Generator) -> Acted:
         """Choose actions for one agent only, [1, B, ...]."""

@@ -169,7 +169,7 @@ class AlgorithmLearner(Learner):
 
     def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
         """Choose actions for all rows; noise is drawn for every row, independent of `turn` and `inputs.explore`."""
-        return self.actor.act(inputs, turn, rngs)
+        return self.actor.act(inputs, rngs)
 
     # learning
 

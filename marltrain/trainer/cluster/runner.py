@@ -82,7 +82,7 @@ class ActingLearner:
 
     def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
         """See `AlgorithmLearner`."""
-        return self.actor.act(inputs, turn, rngs)
+        return self.actor.act(inputs, rngs)
 
 
 class RunnerActor(EnvActor):

@@ -31,6 +31,7 @@ class Actors:
     def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, purpose: str) -> None:
         """Allocate the arrays of actions."""
         self.spec, self.learners, self.num_envs = spec, learners, num_envs
+        self._training = purpose == "act"
         self.actions = empty_actions(spec, num_envs)
         self.rngs = [seated.learner.rngs(purpose) for seated in learners]
         self.carries: list[Any] = [None] * len(learners)
@@ -65,6 +66,8 @@ class Actors:
             mask = None if legal is None else view.take(legal)
             inputs = ActInputs(self._observed(i, step), mask, self.exploring[i], self.carries[i])
             acted = seated.learner.act(inputs, turn=turn, rngs=self.rngs[i])
+            if self._training and seated.learner.actor is not None:
+                seated.learner.actor.count(acted.action, turn & inputs.explore)
             self.carries[i] = None if acted.carry is None else moved(acted.carry, self.carries[i], turn)
             view.put(self.actions[group], acted.action)
             decided.append(acted)

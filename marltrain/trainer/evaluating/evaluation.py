@@ -1,4 +1,4 @@
-"""Test episodes and their returns [episodes, players]: equal seeds in every test, no exploration."""
+"""Test episodes and their returns [episodes, players]: equal seeds in every test, greedy or sampled actions."""
 
 from __future__ import annotations
 
@@ -151,6 +151,7 @@ class Evaluation:
         episodes: int,
         *,
         rotate: bool = False,
+        sampled: bool = False,
         on_step: Callable[[int, int], Any] = lambda finished, steps: None,
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
@@ -162,6 +163,7 @@ class Evaluation:
         After `max_steps` env steps the test is cut, with a warning; idle environments do not count.
 
         rotate: move the agents one seat on after each episode.
+        sampled: agents act as they explore in training; False: without exploration.
         on_step: called after each batch step with (finished episodes, env steps) so far.
         on_faults: called with faults of environments; an episode dropped because of one does not count and is replayed.
         given_up: called before every step; if it returns True, TestInterrupted is raised.
@@ -170,6 +172,7 @@ class Evaluation:
         """
         envs, spec = self.envs, self.envs.spec
         actors = Actors(spec, learners, envs.num_envs, "test")
+        actors.explore(np.full(len(spec.players), sampled))
         envs.on_faults = on_faults
         step = envs.reset(self.seed)
         tally = _Tally(spec, step, episodes, rotate)

@@ -32,6 +32,7 @@ class PopulationEvaluation(Evaluation):
         episodes: int,
         *,
         rotate: bool = False,
+        sampled: bool = False,
         on_step: Callable[[int, int], Any] = lambda finished, steps: None,
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
         given_up: Callable[[], bool] = lambda: False,
@@ -44,6 +45,7 @@ class PopulationEvaluation(Evaluation):
         """
         envs = self.envs
         actors = Actors(envs.spec, learners, envs.num_envs, "test")
+        actors.explore(np.full(len(envs.spec.players), sampled))
         step = envs.reset(self.seed)
         tally = _Tallies(envs, episodes, self.max_steps)
         while tally.open.any():

@@ -68,12 +68,18 @@ class ModelSelection:
         if self._reward_metric is not None:
             metric, interval, tolerance = measured(self._reward_metric, returns), (math.nan, math.nan), 0.0
         else:
-            counted = returns if columns.all() else returns[:, columns]
+            counted = _counted(returns, columns)
             metric, interval = float(counted.mean()), bootstrap(counted.mean(1))
             tolerance = TOLERANCE * float(np.abs(counted).max())
             self._warn_if_zero_sum(counted, tolerance)
         self.metrics.append(metric)
         return Selected(metric, interval, self._is_best(metric, tolerance), judged)
+
+    def metric_of(self, returns: Array, learning: Array) -> float:
+        """Return the metric of returns as in `add`, without a comparison."""
+        if self._reward_metric is not None:
+            return measured(self._reward_metric, returns)
+        return float(_counted(returns, self._columns(learning)).mean())
 
     def state(self) -> State:
         """Return all metrics and the values that the next metric is compared with."""
@@ -125,6 +131,11 @@ class ModelSelection:
             "reward_metric. Until the metric moves, best/ holds the agents of the last test, and save_best_fn is "
             "called after every test"
         )
+
+
+def _counted(returns: Array, columns: Array) -> Array:
+    """Return the returns that count, [episodes, n]."""
+    return returns if columns.all() else returns[:, columns]
 
 
 def measured(reward_metric: Callable[[Array], float], returns: Array) -> float:

@@ -89,9 +89,11 @@ class Moment:
       on_collect       "steps": int, batch steps made at once
       on_update_start  empty
       on_update_end    "metrics": {agent: {metric: float}}, means over the rounds, "rounds": int, number of rounds
-      on_test_start    "episodes": int, episodes of the test
+      on_test_start    "episodes": int, episodes of the test, twice as many with `sampled_tests`
       on_test_step     "finished": int, episodes of the test so far, "episodes": int, "steps": int, its env steps so far
-      on_test_end      "metric": float, "result": TestResult, "best": bool
+      on_test_end      "metric": float, "result": TestResult, "best": bool,
+                       "sampled": TestResult and "sampled_metric": float, of agents that explore; None without
+                       `sampled_tests`
       on_log           "tag": str, "value": float
       on_checkpoint    "path": Path
       on_train_end     "reason": str, "failed": bool, whether an exception ended the run

@@ -119,7 +119,8 @@ class History:
       `interval_low`, `interval_high`, `return/<player>`, `judged` (names of the columns of returns that count for the
       metric, joined by "+"), `best` (the best so far), `num_unfinished` (episodes that were cut), and
       `<agent>/<metric>`, means over the updates since the previous test. With `record`: `record/<name>`, the mean over
-      the test's episodes, and `record/<name>=<text>`, the share of episodes with this text.
+      the test's episodes, and `record/<name>=<text>`, the share of episodes with this text. With `sampled_tests`:
+      `sampled/metric` and `sampled/return/<player>`, of the same episodes with agents that explore.
     episodes: one row per finished training episode: `episode` (0, 1, ... in order of their end), `env`, `env_steps`
       (of the run at the end of the episode), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of
       rewards). With `record`: `record/<name>`, a number or a text.
@@ -165,18 +166,18 @@ class History:
         judged: Sequence[str],
         best: bool,
         num_unfinished: int,
-        records: Mapping[str, float] | None = None,
+        more: Mapping[str, float] | None = None,
     ) -> None:
         """Add the row of a test.
 
-        returns: [P], each player's mean over the test's episodes.  records: see `TestResult.record_means`.
+        returns: [P], each player's mean over the test's episodes.  more: values of further columns.
         """
         if (players := "+".join(judged)) not in self._judged:
             self._judged.append(players)
         outcome = (self._judged.index(players), best, num_unfinished)
         values = (episodes, env_steps, updates, gradient_steps, seconds, metric, *interval, *returns, *outcome)
         names = (*TEST, *self._returns, *OUTCOME)
-        self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take() | {**(records or {})})
+        self._tests.add(dict(zip(names, map(float, values), strict=True)) | self._means.take() | {**(more or {})})
 
     def add_episodes(
         self,

@@ -9,6 +9,7 @@ cluster/bytes_to_runners, cluster/bytes_from_runners  bytes so far, with runners
 cluster/bytes_to_learners, cluster/bytes_from_learners  bytes so far, with learner actors
 cluster/lag                       of the newest env steps, with asynchronous runners
 test/metric, test/return/<player>
+test/sampled/metric, test/sampled/return/<player>  with sampled tests
 user/<name>                       values given to `Moment.log`
 """
 
@@ -23,6 +24,7 @@ from marltrain.core.errors import ConfigError, shown
 from marltrain.core.settings import python_number
 from marltrain.storage.checks import counted, of_type
 from marltrain.storage.state import State
+from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.events.callbacks import Callback, Moment
 from marltrain.trainer.reporting.history import Means
 from marltrain.trainer.reporting.speed import Speed
@@ -88,11 +90,10 @@ class ScalarLogger(Callback):
     def on_test_end(self, moment: Moment) -> None:
         """Write a point of training, then the test."""
         self._write_point(moment)
-        result: Any = moment.data["result"]
-        means = {
-            f"test/return/{name}": float(mean) for name, mean in zip(result.names, result.returns.mean(0), strict=True)
-        }
-        self._send({"test/metric": float(moment.data["metric"]), **means}, moment.env_steps)
+        scalars = _of_test("test/", moment.data["metric"], moment.data["result"])
+        if moment.data.get("sampled") is not None:
+            scalars |= _of_test("test/sampled/", moment.data["sampled_metric"], moment.data["sampled"])
+        self._send(scalars, moment.env_steps)
         self.flush()
 
     def on_log(self, moment: Moment) -> None:
@@ -153,3 +154,9 @@ class ScalarLogger(Callback):
         self.write(scalars, env_steps)
         for follower in self.followers:
             follower(scalars, env_steps)
+
+
+def _of_test(prefix: str, metric: float, result: TestResult) -> dict[str, float]:
+    """Return the scalars of a test."""
+    means = zip(result.names, result.returns.mean(0), strict=True)
+    return {f"{prefix}metric": float(metric), **{f"{prefix}return/{name}": float(mean) for name, mean in means}}

@@ -14,8 +14,8 @@ USER = "user"
 LONGEST = 200
 """Maximum length of a name, in characters."""
 TAKEN = (
-    "return/", "test/metric", "test/return/", "train/return/", "train/env_steps_per_second", "train/episodes",
-    "train/updates",
+    "return/", "sampled/", "test/metric", "test/return/", "test/sampled/", "train/return/",
+    "train/env_steps_per_second", "train/episodes", "train/updates",
 )  # fmt: skip
 """Prefixes of names that a run writes itself, besides the names of its agents."""
 

@@ -11,6 +11,7 @@ from marltrain.core.errors import WorkerError
 from marltrain.core.spec import PlayerSpec
 from marltrain.trainer.evaluating.evaluation import TestInterrupted, TestResult
 from marltrain.trainer.jobs.messages import Answer
+from marltrain.trainer.settings import TestSettings
 from marltrain.trainer.training.experience import memory_of, store
 from marltrain.trainer.training.run import Run
 from marltrain.trainer.training.testing import play_agents
@@ -49,12 +50,12 @@ def _table(run: Run, name: str) -> Any:
     return run.history.tests if name == "history" else run.history.episodes
 
 
-def _test(run: Run, episodes: int | None) -> TestResult:
+def _test(run: Run, asked: TestSettings) -> TestResult:
     """Play a test with the weights that the agents act by now; it is not recorded, and changes nothing in the run."""
     run.updates.wait()
     agents = run.context.seating.agents
     try:
-        return play_agents(run.context, agents, episodes, given_up=lambda: run.interrupts.asked)
+        return play_agents(run.context, agents, asked, given_up=lambda: run.interrupts.asked)
     except TestInterrupted as error:
         raise WorkerError("the run was interrupted during the test") from error
 

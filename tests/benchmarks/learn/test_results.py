@@ -21,6 +21,15 @@ def test_result_is_read_back_and_takes_a_line_for_each_key(tmp_path):
     assert [result.score for result in read_all(ROW, tmp_path)] == [2.5]
 
 
+def test_sampled_returns_are_read_where_they_were_measured(tmp_path):
+    write_result(tmp_path, ROW, 0, 2.0, sampled_returns={"player_0": [3.0] * EPISODES})
+    write_result(tmp_path, ROW, 1, 2.0)
+    measured, other = read_all(ROW, tmp_path)
+    assert measured.score == 2.0
+    assert measured.sampled is not None and measured.sampled.mean() == 3.0
+    assert other.sampled is None
+
+
 def test_returns_of_the_players_are_added_where_the_task_says_so(tmp_path):
     row = row_of("foraging-8x8-mappo")
     write_result(tmp_path, row, 0, 0.4)
@@ -43,6 +52,7 @@ def test_only_the_players_that_count_are_scored(tmp_path):
         ({"seed": 1}, "seed is 1, its place says 0"),
         ({"env_steps": 99_999}, "99,999 env steps, its row has 100,000"),
         ({"returns": {"player_0": [1.0] * 99}}, r"returns must list 100 episodes .*got shape \(99, 1\)"),
+        ({"sampled_returns": {"player_0": [1.0] * 99}}, r"returns must list 100 episodes .*got shape \(99, 1\)"),
         ({"returns": {"player_0": ["much"] * EPISODES}}, "are not numbers"),
     ],
 )

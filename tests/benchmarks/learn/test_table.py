@@ -1,5 +1,6 @@
 import pytest
 
+from benchmarks.learn.results import EPISODES
 from benchmarks.learn.rows import TASKS, Row, row_of
 from benchmarks.learn.table import held, needed, table
 from tests.benchmarks.learn.files import write_result
@@ -21,16 +22,19 @@ def test_held_rule_by_hand(figure, random_play, tolerance, least):
 def test_table_from_given_files(tmp_path):
     write_result(tmp_path, row_of("cartpole-random"), 0, 20.0)
     for seed, score in enumerate([100.0, 476, 477, 478, 500]):
-        write_result(tmp_path, row_of("cartpole-ppo"), seed, score)
+        write_result(
+            tmp_path, row_of("cartpole-ppo"), seed, score, sampled_returns={"player_0": [score + 1] * EPISODES}
+        )
     for seed, score in enumerate([100.0, 200, 475, 475, 500]):
         write_result(tmp_path, row_of("cartpole-dqn"), seed, score)
     write_result(tmp_path, row_of("acrobot-dqn"), 2, -90.0)
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table(tmp_path, 100).splitlines()]
-    assert {len(line) for line in lines} == {9}
+    assert {len(line) for line in lines} == {10}
     rows = {(line[0], line[1]): line[2:] for line in lines[2:]}
-    steps, seeds, iqm, _, chance, figure, verdict = rows["CartPole-v1", "ppo"]
+    steps, seeds, iqm, _, sampled, chance, figure, verdict = rows["CartPole-v1", "ppo"]
     assert (steps, seeds, iqm, chance, figure, verdict) == ("100,000", "5 of 5", "477.0", "20.0", "500.0", "yes")
+    assert sampled == "478.0"  # (477 + 478 + 479) / 3
     assert rows["CartPole-v1", "dqn"][2] == "383.3"  # (200 + 475 + 475) / 3
     assert rows["CartPole-v1", "dqn"][-1] == "**no**"
-    assert rows["Acrobot-v1", "dqn"] == ["100,000", "1 of 5", "-90.0", "", "", "-76.6", ""]
+    assert rows["Acrobot-v1", "dqn"] == ["100,000", "1 of 5", "-90.0", "", "", "", "-76.6", ""]
     assert rows["Acrobot-v1", "ppo"][2] == "not run"

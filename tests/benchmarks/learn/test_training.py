@@ -44,6 +44,9 @@ def test_row_is_trained_and_continues_after_an_interrupt(tmp_path):
     assert len(whole.curve) == 21
     assert np.array_equal(whole.curve, interrupted.curve)
     assert np.array_equal(whole.returns, interrupted.returns)
+    assert whole.sampled is not None and interrupted.sampled is not None
+    assert np.array_equal(whole.sampled, interrupted.sampled)
+    assert whole.sampled.mean() < whole.returns.mean()
 
 
 def test_saved_agents_are_tested_on_the_original_environment(tmp_path):

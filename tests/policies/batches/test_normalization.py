@@ -112,7 +112,7 @@ def test_an_update_moves_the_statistics_of_the_agents_that_learn_and_acting_uses
     given = np.asarray(batch.obs[:, :4])
     expected = net.in_numpy()(normalized_observations(seen, given))[0].argmax(-1)
     explore = np.zeros(given.shape[:2], bool)
-    acted = learner.actor.act(ActInputs(given, None, explore), explore, learner.rngs("test"))
+    acted = learner.actor.act(ActInputs(given, None, explore), learner.rngs("test"))
     assert np.array_equal(acted.action, expected)
     row = learner.actor.act_row(1, ActInputs(given[1:], None, explore[1:]), np.random.default_rng(0))
     assert np.array_equal(row.action[0], expected[1])

@@ -204,6 +204,7 @@ def test_choices_of_exploring_seats_are_counted_and_saved(tmp_path):
     counts = np.zeros(3, np.int64)
     for _ in range(3):
         acted = learner.act(ActInputs(obs, None, explore), turn=turn, rngs=learner.rngs("act"))
+        learner.actor.count(acted.action, turn & explore)
         counts += np.bincount(acted.action[turn & explore], minlength=3)
     assert counts.sum() == 12  # rows 0, 1, 3 and 4, three times
     assert learner.actor.counts.tolist() == [counts.tolist()]

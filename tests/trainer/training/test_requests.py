@@ -7,6 +7,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError, WorkerError
 from marltrain.trainer.jobs.messages import Experience, Request
+from marltrain.trainer.settings import TestSettings
 from marltrain.trainer.training.requests import REQUESTS, serve
 from tests.trainer.running import ppo, tables, trainer
 
@@ -40,14 +41,14 @@ def trained(*callbacks, **settings):
 
 
 def test_a_test_is_played_with_the_present_weights_and_changes_nothing():
-    asking = Asking("test", 3)
+    asking = Asking("test", TestSettings(episodes=3))
     result, *_ = trained(asking, collect="overlap")
     assert tables(result) == tables(trained(collect="overlap")[0])
     (answer,) = asking.answers
     assert answer.result().returns.shape == (3, 2)
-    late = Asking("test", 5)
+    late = Asking("test", TestSettings(episodes=5, sampled=True))
     _, output, agents = trained(late, steps_per_train=18, test_freq=None)  # one update, before the test
-    expected = output.test(agents, 5)
+    expected = output.test(agents, 5, sampled=True)
     assert late.answers[0].result().returns.tolist() == expected.returns.tolist()
 
 
