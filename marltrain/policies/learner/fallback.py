@@ -34,8 +34,8 @@ def check_required(team: TrainedTeam) -> None:
         if phase.natural is not None:
             raise refusal(team, phase, NATURAL)
         for name in team.trained_by(phase):
-            if why := _obstacle(team, name):
-                raise refusal(team, phase, f"network {name.split('/')[1]!r} {why}")
+            if not hasattr(team.nets[name], "plan"):
+                raise refusal(team, phase, f"network {name.split('/')[1]!r} is a model of your own")
 
 
 def refusal(team: TrainedTeam, phase: Phase, reason: str) -> ConfigError:
@@ -45,11 +45,3 @@ def refusal(team: TrainedTeam, phase: Phase, reason: str) -> ConfigError:
         f"which cannot compute phase {phase.name!r}, because {reason}. Change this, or leave jit_compile out: then "
         f"{team.backend.name} computes the phase"
     )
-
-
-def _obstacle(team: TrainedTeam, name: str) -> str:
-    """Return why no program can compute a network, "" if nothing is known."""
-    plan = getattr(team.nets[name], "plan", None)
-    if plan is None:
-        return "is a model of your own"
-    return "reads images" if plan.images else ""
