@@ -28,8 +28,8 @@ MAY_IMPORT = {
 FRAMEWORKS = {"torch", "tensorflow", "keras", "tianshou"}
 ORDER = {
     "policies": [
-        "ops", "batches", "networks", "distributions", "backends", "hyperparameters", "memory", "exploration",
-        "interface", "compiled", "tape", "learner", "agents", "demonstrations", "algorithms",
+        "ops", "optimizers", "batches", "networks", "distributions", "backends", "hyperparameters", "memory",
+        "exploration", "interface", "compiled", "tape", "learner", "agents", "demonstrations", "algorithms",
     ],
     "trainer": [
         "settings", "seats", "updating", "collecting", "evaluating", "events", "reporting", "saving", "adapting",

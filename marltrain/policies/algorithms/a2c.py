@@ -12,11 +12,11 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
 from marltrain.policies.algorithms.lagging import LaggingRollouts, lags, ratio_metrics, traces
-from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, CompiledForm, Networks, Phase, weighted_mean
 from marltrain.policies.ops import Ops
+from marltrain.policies.optimizers import OPTIMIZERS
 
 
 @dataclass(frozen=True, kw_only=True)

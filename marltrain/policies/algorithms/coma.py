@@ -16,7 +16,6 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import rollout_metrics
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
-from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batches.batch import Acted, ActInputs, Batch, Rollout
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.distributions import Categorical
@@ -26,6 +25,7 @@ from marltrain.policies.interface.algorithm import FASTEST, Algorithm, Networks,
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition
 from marltrain.policies.ops import Ops
+from marltrain.policies.optimizers import OPTIMIZERS
 
 SMALL = 1e-20
 """Smallest probability of an action, against the logarithm of 0."""

@@ -13,7 +13,6 @@ from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, AdvantageSettings
 from marltrain.policies.algorithms.central_critic import INPUTS
 from marltrain.policies.algorithms.mixer import MIXER, MonotonicMixer
-from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batches.batch import TeamRollout
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, Phase, weighted_mean
@@ -29,6 +28,7 @@ from marltrain.policies.interface.joint import (
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.networks.specs import WIDEST, NetworkDefinition
 from marltrain.policies.ops import Ops
+from marltrain.policies.optimizers import OPTIMIZERS
 
 MIX = "mix"
 

@@ -173,28 +173,14 @@ class StackedNetwork(Network, Protocol):
         self.write(row, np.concatenate(checked, 1).reshape(-1))
 
 
-OPTIMIZERS: dict[str, tuple[str, ...]] = {
-    "adam": ("first", "second"),
-    "adamw": ("first", "second"),
-    "adamax": ("first", "largest"),
-    "rmsprop": ("second",),
-    "sgd": ("first",),
-}
-"""Names of the optimizers -> names of their moments; each framework has a class for each.
-
-"first" is a mean of gradients, or their decayed sum (sgd with momentum); "second" is a mean of their squares; "largest"
-is the largest of their decayed sizes. The last two must not be negative.
-"""
-OPTIMIZER_NUMBERS = ("weight_decay", "momentum")
-"""Settings that a step of an optimizer reads beside the learning rate; a number of 0 has no effect."""
-
-
 class Optimizer(Protocol):
-    """An update rule for weights [K, N]; row k has its own learning rate, moments and step count.
+    """The state of an optimizer of weights [K, N]; row k has its own learning rate, moments and step count.
 
-    epsilon: added to the denominator of a step.  slots: name of a moment -> [K, N].  count: [K, 1], steps so far.
+    name: of `policies.optimizers.OPTIMIZERS`.  epsilon: added to the denominator of a step.
+    slots: name of a moment -> [K, N].  count: [K, 1], steps so far.
     """
 
+    name: str
     epsilon: float
     slots: Mapping[str, Tensor]
     count: Tensor
@@ -225,7 +211,7 @@ class Optimizer(Protocol):
         """Return one agent's saved moments and step count; raises SaveError for impossible values."""
         slots = self.state()
         if set(arrays) != set(slots):
-            raise SaveError(f"optimizer state {sorted(arrays)} is not one of {type(self).__name__}")
+            raise SaveError(f"optimizer state {sorted(arrays)} is not one of {self.name}")
         return {name: _checked(name, arrays[name], tuple(slot.shape[1:])) for name, slot in slots.items()}
 
 

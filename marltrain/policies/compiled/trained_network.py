@@ -11,9 +11,10 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import python_function
 from marltrain.jit.views import address_of
-from marltrain.policies.backends.base import OPTIMIZERS, Backend, Optimizer, StackedNetwork
+from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.network import largest, widths_of, write_network
 from marltrain.policies.compiled.optimizers import LANES
+from marltrain.policies.optimizers import OPTIMIZERS
 
 
 class TrainedNetwork:
@@ -34,7 +35,7 @@ class TrainedNetwork:
         self.weights = weights
         self._kept = gradient, epsilon, *moments.values()  # keeps them alive: compiled code has only addresses
         record["weights"], record["gradient"], record["epsilon"] = map(address_of, (weights, gradient, epsilon))
-        for name in (*OPTIMIZERS[rule], "count"):
+        for name in (*OPTIMIZERS[rule].moments, "count"):
             record[name] = address_of(moments[name])
 
     def work_sizes(self, rows: int) -> dict[str, int]:

@@ -14,7 +14,6 @@ import numpy as np
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
-from marltrain.policies.backends.base import OPTIMIZERS
 from marltrain.policies.batches.batch import Acted, ActInputs, Batch
 from marltrain.policies.batches.row_draws import Draw
 from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch
@@ -28,6 +27,7 @@ from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.default_network import default_network
 from marltrain.policies.networks.specs import NetworkDefinition, NetworkSpec
 from marltrain.policies.ops import Ops
+from marltrain.policies.optimizers import OPTIMIZERS
 
 Number = float | int | Schedule
 MOST_ROWS, MOST_PASSES, FASTEST, MOST_DECAY = 2**24, 10_000, 10.0, 100.0

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Forward
+from marltrain.policies.backends.base import Forward
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.learner.gradient_noise import gradients_of_halves
 from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, TrainedTeam
+from marltrain.policies.optimizers import OPTIMIZER_NUMBERS
 
 TOTAL, ERRORS = "the loss itself", "the rows' errors"
 """Keys of the differentiated loss and of the rows' errors [K, B] among the metrics."""

@@ -14,7 +14,7 @@ from torch import nn
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.seeds import generator
-from marltrain.policies.backends.base import OPTIMIZERS
+from marltrain.policies.optimizers import OPTIMIZERS
 from tests.policies.some_batches import VECTOR, some_rollout
 
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))

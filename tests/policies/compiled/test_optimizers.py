@@ -10,9 +10,8 @@ import torch
 
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import address_of, record_at
-from marltrain.policies.backends.base import OPTIMIZERS as MOMENTS
 from marltrain.policies.backends.torch.networks import Network
-from marltrain.policies.backends.torch.optimizers import OPTIMIZERS
+from marltrain.policies.backends.torch.optimizers import Optimizer
 from marltrain.policies.compiled.optimizers import (
     ADAM,
     ADAMW,
@@ -27,6 +26,7 @@ from marltrain.policies.compiled.optimizers import (
     sgd,
     update_target,
 )
+from marltrain.policies.optimizers import OPTIMIZERS
 from tests.policies.compiled.test_network import UNTOUCHED, Place, given, room
 
 SIZES = (1, 63, 64, 65, 129)
@@ -40,9 +40,7 @@ def kept(values):
 
 def test_rules_are_those_of_the_optimizers():
     assert RULES == {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}
-    assert RULES.keys() < MOMENTS.keys() == OPTIMIZERS.keys()  # the frameworks make the steps of the others
-    for name, slots in MOMENTS.items():
-        assert set(OPTIMIZERS[name](torch.zeros(1, 2), 1e-8).slots) == set(slots)
+    assert RULES.keys() < OPTIMIZERS.keys()  # the frameworks make the steps of the others
 
 
 # norm -----------------------------------------------------------------------------------------------------------------
@@ -176,7 +174,7 @@ def moved(rule, arrays, gradient, factor, rate, count, epsilon, weight_decay=0.0
     held = {name: np.array(values, np.float32) for name, values in numbers.items()}
     for name, values in {**held, "epsilon": (small := np.array([epsilon]))}.items():
         record[name] = address_of(values)
-    for name in ("weights", *MOMENTS[rule]):
+    for name in ("weights", *OPTIMIZERS[rule].moments):
         record[name] = arrays[name].at - 4 * size  # those of the first agent are before them, and are not touched
     slopes = gradient.numbers.copy()
     step_once(address_of(record), RULES[rule], 2, 1, address_of(slopes), F(factor), True)
@@ -199,8 +197,8 @@ def test_steps_are_those_of_torch(rule, extra, size, epsilon):
     rng = np.random.default_rng(size)
     start = rng.normal(size=size).astype(np.float32)
     network: Network = SimpleNamespace(flat=torch.from_numpy(start[None].copy()), decays=True)  # type: ignore[assignment]
-    optimizer = OPTIMIZERS[rule](network.flat, epsilon)
-    arrays = {"weights": kept(start), **{name: kept(np.zeros(size)) for name in MOMENTS[rule]}}
+    optimizer = Optimizer(rule, network.flat, epsilon)
+    arrays = {"weights": kept(start), **{name: kept(np.zeros(size)) for name in OPTIMIZERS[rule].moments}}
     for step in range(STEPS):
         gradient = given(rng.normal(size=size) * 10.0 ** rng.integers(-4, 1, size))
         factor, rate = F(rng.choice([1, 0.3])), F(rng.choice([1e-2, 3e-3]))
@@ -232,7 +230,7 @@ def test_adam_after_many_steps(count):
 def test_without_a_slope_at_rate_0_weights_stay_and_moments_fade(rule):
     """What is done where a loss is not finite."""
     start = np.random.default_rng(0).normal(size=65).astype(np.float32)
-    arrays = {"weights": kept(start), **{name: kept(np.full(65, 0.5)) for name in MOMENTS[rule]}}
+    arrays = {"weights": kept(start), **{name: kept(np.full(65, 0.5)) for name in OPTIMIZERS[rule].moments}}
     moved(rule, arrays, given(np.zeros(65)), F(0), F(0), F(3), 1e-8)
     np.testing.assert_array_equal(arrays["weights"].numbers, start)
     fades = {"adam": {"first": 0.9, "second": 0.999}, "rmsprop": {"second": 0.99}, "sgd": {"first": 1.0}}

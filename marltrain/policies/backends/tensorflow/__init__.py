@@ -22,7 +22,7 @@ from marltrain.policies.backends.tensorflow import ops as tensorflow_ops
 from marltrain.policies.backends.tensorflow.copies import Maker
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.networks import ModelNetwork, Network, StackedNetwork
-from marltrain.policies.backends.tensorflow.optimizers import OPTIMIZERS, Optimizer
+from marltrain.policies.backends.tensorflow.optimizers import Optimizer
 from marltrain.policies.backends.tensorflow.randomness import seeded
 from marltrain.policies.backends.tensorflow.sending import pickled
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
@@ -111,7 +111,7 @@ class Backend(base.Backend):
 
     def optimizer(self, name: str, network: base.Network, epsilon: float) -> Optimizer:
         """See `base.Backend`."""
-        return OPTIMIZERS[name](network.flat, epsilon, self.scope)
+        return Optimizer(name, network.flat, epsilon, self.scope)
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, base.Network], trains: Sequence[str], columns: Any, hyper: Any

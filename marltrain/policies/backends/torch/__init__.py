@@ -21,7 +21,7 @@ from marltrain.policies.backends.frameworks import made_by, makes_models
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
-from marltrain.policies.backends.torch.optimizers import OPTIMIZERS, Optimizer
+from marltrain.policies.backends.torch.optimizers import Optimizer
 from marltrain.policies.backends.torch.randomness import seeded
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
 from marltrain.policies.ops import FrameworkOps
@@ -107,7 +107,7 @@ class Backend(base.Backend):
 
     def optimizer(self, name: str, network: base.Network, epsilon: float) -> Optimizer:
         """See `base.Backend`."""
-        return OPTIMIZERS[name](network.flat, epsilon)
+        return Optimizer(name, network.flat, epsilon)
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, base.Network], trains: Sequence[str], columns: Any, hyper: Any

@@ -14,7 +14,7 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, record_at
-from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Forward, Network, Optimizer, StackedNetwork
+from marltrain.policies.backends.base import Backend, Forward, Network, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.compiled.ppo_kernel import BLOCK, METRICS, NORM, PART, PPO_UPDATE, WORK, evaluate, update
@@ -23,6 +23,7 @@ from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.learner.gradient_noise import noise_names, noise_rows
 from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.minibatches import Dealt
+from marltrain.policies.optimizers import OPTIMIZER_NUMBERS
 
 SETTINGS = ("clip", "value_clip", "entropy_coef", "value_coef")
 """Hyperparameters of an algorithm whose loss is "clipped", beside `max_grad_norm` and the learning rates."""

@@ -11,7 +11,7 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of
-from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
+from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.q_kernel import METRICS, NORM, Q_STEP, step, step_at, update_targets
 from marltrain.policies.compiled.q_networks import ROWS, QNetworks
@@ -19,6 +19,7 @@ from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.learner.gradient_noise import noise_names, noise_rows
 from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.trained_team import ALONE, Columns
+from marltrain.policies.optimizers import OPTIMIZER_NUMBERS
 
 _COLUMNS = (*ROWS, "reward", "discount", "weight")
 

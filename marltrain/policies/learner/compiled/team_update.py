@@ -11,7 +11,7 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, f32
-from marltrain.policies.backends.base import OPTIMIZER_NUMBERS, Backend, Optimizer, StackedNetwork
+from marltrain.policies.backends.base import Backend, Optimizer, StackedNetwork
 from marltrain.policies.compiled.array_checks import check_places, place_of
 from marltrain.policies.compiled.mixer_kernel import MIXER
 from marltrain.policies.compiled.q_networks import ROWS, QNetworks
@@ -27,6 +27,7 @@ from marltrain.policies.compiled.trained_network import TrainedNetwork, allocate
 from marltrain.policies.interface.algorithm import CompiledForm, MixerForm
 from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, TrainedTeam
+from marltrain.policies.optimizers import OPTIMIZER_NUMBERS
 
 OF_AGENTS = ("present", "next_present", "learned")
 """Further columns of the member, [K, S * B]; the last one may be missing."""

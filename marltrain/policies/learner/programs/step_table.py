@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from marltrain.policies.backends.base import OPTIMIZER_NUMBERS
 from marltrain.policies.learner.gradient_step import ERRORS, TOTAL, Clipped, GradientStep
 from marltrain.policies.learner.programs.recorded_step import (
     COLUMNS,
@@ -19,6 +18,7 @@ from marltrain.policies.learner.programs.recorded_step import (
     recorded_over_rows,
 )
 from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns
+from marltrain.policies.optimizers import OPTIMIZER_NUMBERS
 from marltrain.policies.tape import ops
 from marltrain.policies.tape.assembly.assemble import assemble
 from marltrain.policies.tape.assembly.assembler import Assembler

@@ -17,7 +17,7 @@ from marltrain.policies.tape.instructions import ARENA, place
 
 RULES = {"adam": (ADAM, "first", "second"), "adamw": (ADAMW, "first", "second"), "adamax": (ADAMAX, "first", "largest"),
          "rmsprop": (RMSPROP, "", "second"), "sgd": (SGD, "first", "")}  # fmt: skip
-"""Names of `backends.base.OPTIMIZERS` -> the number of the rule, and the names of the two moments."""
+"""Names of `policies.optimizers.OPTIMIZERS` -> the number of the rule, and the names of the two moments."""
 
 
 @dataclass(frozen=True)

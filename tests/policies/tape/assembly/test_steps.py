@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from marltrain.policies.backends.base import OPTIMIZERS as MOMENTS
-from marltrain.policies.backends.torch.optimizers import OPTIMIZERS
+from marltrain.policies.backends.torch.optimizers import Optimizer
+from marltrain.policies.optimizers import OPTIMIZERS
 from marltrain.policies.tape import ops
 from marltrain.policies.tape.assembly.assemble import assemble
 from marltrain.policies.tape.assembly.assembler import Assembler
@@ -61,7 +61,7 @@ def arrays(rule):
     rng = np.random.default_rng(0)
     normal = {name: rng.standard_normal(shape, np.float32) for name, shape in
               {"x": (K, ROWS, N), "y": (K, ROWS), "weights/net": (K, N), "weights/target": (K, N)}.items()}  # fmt: skip
-    moments = {f"{name}/net": rng.random((K, N), np.float32) for name in MOMENTS[rule]}
+    moments = {f"{name}/net": rng.random((K, N), np.float32) for name in OPTIMIZERS[rule].moments}
     count = np.array([[0], [3], [9]], np.float32)
     columns = {"rate": [0.1, 0.2, 0.3], "decay": [0.0, 0.1, 0.2], "share": [0.0, 0.5, 1.0]}
     numbers = {name: np.array(values, np.float32)[:, None] for name, values in columns.items()}
@@ -80,8 +80,8 @@ def by_torch(given, rule):
     class Network:
         flat, decays = tensors["weights/net"], True
 
-    optimizer = OPTIMIZERS[rule](Network.flat, 1e-5)
-    for name in MOMENTS[rule]:
+    optimizer = Optimizer(rule, Network.flat, 1e-5)
+    for name in OPTIMIZERS[rule].moments:
         optimizer.slots[name][...] = tensors[f"{name}/net"]
     optimizer.count[...] = tensors["count/net"]
     optimizer.step(Network, grad, tensors["rate"][:, 0], None, weight_decay=tensors["decay"])  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def by_torch(given, rule):
     }
 
 
-@pytest.mark.parametrize("rule", MOMENTS)
+@pytest.mark.parametrize("rule", OPTIMIZERS)
 @pytest.mark.parametrize(("agents", "block"), [(1, 7), (1, 3), (K, 7)])
 def test_gradient_steps_are_those_of_torch(rule, agents, block):
     given = arrays(rule)
@@ -137,7 +137,7 @@ def test_an_agent_whose_update_has_ended_keeps_everything():
 
 def test_every_optimizer_has_a_rule():
     assert {name: tuple(moment for moment in moments if moment) for name, (_, *moments) in RULES.items()} == {
-        name: tuple(moments) for name, moments in MOMENTS.items()
+        name: rule.moments for name, rule in OPTIMIZERS.items()
     }
 
 

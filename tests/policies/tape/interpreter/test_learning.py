@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from marltrain.policies.backends.torch.optimizers import OPTIMIZERS
+from marltrain.policies.backends.torch.optimizers import Optimizer
 from marltrain.policies.compiled.layers import NONE, RELU, TANH
 from marltrain.policies.compiled.optimizers import ADAM, ADAMAX, ADAMW, LANES, RMSPROP, SGD
 from tests.policies.tape.executed import carry_out, carry_out_all
@@ -80,7 +80,7 @@ class Step:
 
     def by_torch(self):
         numbers = {name: torch.tensor([value]) for name, value in self.numbers.items()}
-        optimizer = OPTIMIZERS[self.rule](torch.from_numpy(self.weights.copy())[None], 1e-4)
+        optimizer = Optimizer(self.rule, torch.from_numpy(self.weights.copy())[None], 1e-4)
         for name, array in zip(optimizer.slots, self.moments(), strict=True):
             optimizer.slots[name][...] = torch.from_numpy(array)
         optimizer.count[...] = self.numbers["count"]
@@ -106,7 +106,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("rule", "numbers"), CASES)
-def test_steps_of_optimizers_are_those_of_torch(rule, numbers):
+def test_steps_of_optimizers_are_those_of_the_formulas(rule, numbers):
     step = Step(rule, **numbers)
     found, expected = step.by_interpreter(), step.by_torch()
     for name, value in expected.items():
