@@ -1,6 +1,6 @@
 """Time of operations that marltrain implements itself, compared with torch's (cosine and sine: the C library's).
 
-    python benchmarks/kernels.py [--rounds 9] [--widths 32 64 128]
+    python benchmarks/kernels.py [--rounds 9]
 
 tanh: by numpy; [3, 512, 64] float32, a hidden layer of three agents and 512 rows.
 log_softmax: in two operations; [3, 512, 5], five actions.
@@ -9,10 +9,6 @@ act, act in numpy: an act of three PPO agents in 16 environments, compiled by Nu
 compiled tanh: by an exponential; [3, 512, 64], forward and backward.
 compiled product: [256, 256] @ [256, 256] in a compiled graph, for one and for two networks: oneDNN compared with bmm.
 compiled pass: a gradient step of three DQN agents on 64 rows as a torch graph, without and with torch's guards.
-native pass: the same gradient step compiled by marltrain, compared with the graph without guards, for each width of
-    two hidden layers.
-native update: 16 gradient steps of three PPO agents with 2,048 rows each, compiled by marltrain, compared with 16
-    graphs.
 cosine and sine: of 1,000 angles of an upright pole.
 One thread; medians; both variants run in turn.
 """
@@ -40,12 +36,9 @@ from marltrain.envs.native.control.cartpole import cos_sin
 from marltrain.jit.compiling import compiled as compiled_by_numba
 from marltrain.policies.backends.torch import ops, products
 from marltrain.policies.backends.torch.graphs import Graph
-from marltrain.policies.batches.batch import ActInputs, Rollout
+from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.compiled.q_update import QStep
 from marltrain.policies.learner.gradient_step import GradientStep
-from marltrain.policies.learner.gradient_steps import GradientSteps
-from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 
 CALLS = 200
@@ -103,17 +96,15 @@ def product(networks: int, *, by_torch: bool) -> Callable[[], object]:
     return lambda: graph(x)
 
 
-def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
-    """Return a function that makes a compiled gradient step of three agents on 64 rows.
+def dqn_pass(*, guards: bool) -> Callable[[], object]:
+    """Return a function that makes a gradient step of three agents on 64 rows as a torch graph.
 
-    way: "native" (compiled by marltrain), "graph" (torch without guards) or "checked" (torch with guards).
+    guards: check the arguments of each call, as torch does by default.
     """
-    agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((width, width), "relu"))
+    agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((64, 64), "relu"))
     learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
-    nets: dict[str, Any] = dict(learner.weights.nets)
-    parts = agent.algorithm, agent.backend, nets, learner.weights.optimizers
-    one: Any = QStep(*parts, double=True) if way == "native" else GradientStep(0, TrainedTeam([learner]))
-    if way == "checked":
+    one: Any = GradientStep(0, TrainedTeam([learner]))
+    if guards:
         one._function = torch.compile(one.compute, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
     columns: dict[str, Any] = {
         "obs": torch.randn(3, 64, 18), "legal": None, "action": torch.randint(5, (3, 64)), "reward": torch.randn(3, 64),
@@ -122,30 +113,6 @@ def dqn_pass(way: str, width: int = 64) -> Callable[[], object]:
     }  # fmt: skip
     numbers, everyone = learner.hyper.stacked(), np.ones(3, bool)
     return lambda: one({ALONE: columns}, {ALONE: numbers}, everyone)
-
-
-def ppo_update(way: str, width: int) -> Callable[[], object]:
-    """Return a function that makes an update of three agents: 16 gradient steps, 2,048 rows each.
-
-    way: "native" (compiled by marltrain) or "graph" (torch).
-    """
-    network = mt.MLP((width, width), "tanh")
-    agent = mt.PPO(*SPACES, seed=0, jit_compile=True, device="cpu", network=network, epochs=4, minibatches=4)
-    learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
-    if way == "graph":
-        team = TrainedTeam([learner])
-        learner.steps = GradientSteps(team, [GradientStep(0, team)])
-        learner.passes = Passes([learner], learner.steps)
-    rng, cut = np.random.default_rng(0), np.arange(2048) % 128 == 127
-    rows = {name: rng.normal(size=(3, 2048)).astype(np.float32) for name in ("reward", "log_prob")}
-    batch = Rollout(
-        obs=rng.normal(size=(3, 2048, 18)).astype(np.float32), legal=None, action=rng.integers(0, 5, (3, 2048)),
-        reward=rows["reward"], discount=np.full((3, 2048), 0.99, np.float32), weight=np.ones((3, 2048), np.float32),
-        extras={"log_prob": rows["log_prob"] / 5 - 2}, cut=np.tile(cut, (3, 1)), truncated=np.zeros((3, 2048), bool),
-        boot=np.tile(np.where(cut, np.arange(2048) // 128, -1), (3, 1)),
-        boot_obs=rng.normal(size=(3, 16, 18)).astype(np.float32), boot_legal=None,
-    )  # fmt: skip
-    return lambda: learner.update(batch, learn=np.ones(3, bool), batch_size=512)
 
 
 def angles(of: Callable[[float], tuple[float, float]]) -> Callable[[], object]:
@@ -172,7 +139,6 @@ def main() -> None:
     """Print a line for each operation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--widths", type=int, nargs="*", default=[32, 64, 128], help="of the native pass's layers")
     args = parser.parse_args()
     hidden, logits = torch.randn(3, 512, 64), torch.randn(3, 512, 5)
     weight, bias = torch.randn(3, 64, 5), torch.randn(3, 5)
@@ -193,14 +159,7 @@ def main() -> None:
             )
             for networks in (1, 2)
         },
-        "compiled pass": (dqn_pass("graph"), dqn_pass("checked")),
-        **{
-            f"native pass, {width} wide": (dqn_pass("native", width), dqn_pass("graph", width)) for width in args.widths
-        },
-        **{
-            f"native update, {width} wide": (ppo_update("native", width), ppo_update("graph", width))
-            for width in args.widths
-        },
+        "compiled pass": (dqn_pass(guards=False), dqn_pass(guards=True)),
         "cosine and sine": (angles(cos_sin), angles(library)),
     }
     for name, (ours, torchs) in pairs.items():
