@@ -1,6 +1,8 @@
 """The version of marltrain, and those of the libraries that it uses."""
 
 __version__ = "0.1.0"
+_INSTALLED: dict[str, str] = {}
+"""Versions in the metadata of packages, which are read once."""
 
 
 def version_of(package: str) -> str:
@@ -14,6 +16,8 @@ def version_of(package: str) -> str:
     if package == "marltrain":
         return __version__
     try:
-        return metadata.version(package)
+        if package not in _INSTALLED:
+            _INSTALLED[package] = metadata.version(package)
+        return _INSTALLED[package]
     except metadata.PackageNotFoundError:
         return str(getattr(import_module(package), "__version__", "unknown"))

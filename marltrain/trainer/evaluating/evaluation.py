@@ -23,6 +23,8 @@ from marltrain.trainer.evaluating.equal_rewards import EqualRewards
 from marltrain.trainer.seats.seats import LearnerSeats
 
 RESAMPLES = 2_000
+AT_ONCE = 1_000_000
+"""Values that are resampled at once: a limit of memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +120,10 @@ def bootstrap(values: Array, level: float = 0.95) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the mean of `values` (Efron 1979), resampled with a fixed seed."""
     if len(values) < 2:
         return float("-inf"), float("inf")
-    rng = generator(0, "bootstrap")
-    means = np.array([values[rng.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)])
+    rng, size = generator(0, "bootstrap"), len(values)
+    rows = max(1, AT_ONCE // size)
+    parts = [min(rows, RESAMPLES - start) for start in range(0, RESAMPLES, rows)]
+    means = np.concatenate([values[rng.integers(size, size=(part, size))].mean(1) for part in parts])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

@@ -248,12 +248,13 @@ def test_wins_and_losses():
     assert result_of([[1], [2]]).losses is None
 
 
-def test_the_interval_is_a_bootstrap_over_episodes():
+def test_the_interval_is_a_bootstrap_over_episodes(monkeypatch):
     returns = np.random.default_rng(0).normal(3, 2, (400, 2))
     low, high = result_of(returns).interval
     spread = 1.96 * returns.mean(1).std() / 20
     assert low == pytest.approx(returns.mean() - spread, abs=0.15 * spread)
     assert high == pytest.approx(returns.mean() + spread, abs=0.15 * spread)
+    monkeypatch.setattr("marltrain.trainer.evaluating.evaluation.AT_ONCE", 3_000)  # 7 resamples at once
     assert result_of(returns).interval == (low, high)
     assert bootstrap(np.array([1.0])) == (float("-inf"), float("inf"))
 
