@@ -23,6 +23,18 @@ os.environ.update(
 if not os.environ.get(ON_A_GPU):  # `make gpu-test` sets it
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 ROOT = Path(__file__).parents[1]
+DRAWING = {
+    "tests/house/test_docs.py",
+    "tests/trainer/reporting/test_figures.py",
+    "tests/trainer/reporting/test_plots.py",
+    "tests/trainer/saving/test_given_back.py",
+    "tests/trainer/saving/test_interrupts.py",
+    "tests/trainer/saving/test_run_folder.py",
+    "tests/trainer/test_decentralized.py",
+    "tests/whole/test_full_disk.py",
+    "tests/whole/test_pictures.py",
+}
+"""Files of tests whose runs draw their pictures."""
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 if find_spec("triton"):  # TensorFlow 2.21 and then Triton 3.8 in one process end it by a segmentation fault
@@ -42,6 +54,7 @@ gc.disable()  # until all tests are collected: a quarter of their imports' time 
 def pytest_collection_finish() -> None:
     """Collect garbage from here on, but not among the modules and tests, which live until the end."""
     gc.freeze()
+    gc.set_threshold(20_000)  # graphs of functions and syntax trees have many objects
     gc.enable()
 
 
@@ -58,6 +71,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in an empty folder, so that `runs/` of a test never lands in the repository."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # a tenth of the time of short runs; power does not fail here
+
+
+@pytest.fixture(autouse=True)
+def _without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no pictures of runs, except in tests of them: that takes longer than training for a few steps."""
+    if request.path.relative_to(ROOT).as_posix() not in DRAWING:
+        from tests.trainer.running import without_pictures
+
+        without_pictures(monkeypatch)
 
 
 @pytest.fixture(scope="session")

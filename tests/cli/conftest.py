@@ -1,10 +1,9 @@
-"""Fixtures of the tests of the command line: a short run, and no pictures."""
+"""A fixture of the tests of the command line: a short run."""
 
 import pytest
 
 from marltrain.cli import main
 from tests.cli.running import SYMBOLS
-from tests.trainer.running import without_pictures
 
 
 @pytest.fixture(scope="session")
@@ -17,9 +16,3 @@ def run(tmp_path_factory):
     words += ["--episodes-per-train", "20", "--test-freq", "10", "--episodes-per-test", "5", "--no-progress"]
     assert main([*words, "--run-dir", str(folder)]) == 0
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch):
-    """The run above has drawn one."""
-    without_pictures(monkeypatch)
