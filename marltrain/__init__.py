@@ -92,6 +92,7 @@ _HOME = {
     "Rollout": "marltrain.policies.batches.batch",
     "Rollouts": "marltrain.policies.memory.config",
     "RewardModel": "marltrain.policies.interface.reward_model",
+    "RoundRobin": "marltrain.rivals.round_robin",
     "RunProgress": "marltrain.trainer.jobs.messages",
     "RunningStatistics": "marltrain.policies.batches.normalization",
     "SaveError": "marltrain.core.errors",
@@ -146,6 +147,7 @@ _HOME = {
     "population_based_training": "marltrain.tools.tuning.pbt",
     "replay": "marltrain.tools.evaluating.replays",
     "retrace": "marltrain.policies.algorithms.returns",
+    "round_robin": "marltrain.rivals.round_robin",
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.core.settings",
     "switch": "marltrain.policies.hyperparameters.schedules",
@@ -290,6 +292,7 @@ if TYPE_CHECKING:
     from marltrain.policies.ops import Ops as Ops
     from marltrain.rivals.connect_four import connect_four_scores as connect_four_scores
     from marltrain.rivals.exploitability import exploitability as exploitability
+    from marltrain.rivals.round_robin import RoundRobin as RoundRobin, round_robin as round_robin
     from marltrain.rivals.tictactoe import (
         TicTacToeGames as TicTacToeGames,
         tictactoe_games as tictactoe_games,

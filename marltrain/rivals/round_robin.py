@@ -1,0 +1,172 @@
+"""A round robin: every pair of some agents plays a two-player game from both seats, and ratings of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
+from marltrain.envs.python.probe import probe
+from marltrain.envs.registry import resolve
+from marltrain.policies.agents.agent import Agent
+from marltrain.rivals.ratings import ELO, bradley_terry, intervals, nash_average
+from marltrain.trainer.decentralized import DecentralizedTrainer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIN, DRAW, LOSS = range(3)
+"""Places of the outcomes of a game."""
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """Results of the games of all pairs of N players.
+
+    names: of the players.
+    outcomes: [N, N, 3] int64, wins, draws and losses of player i against player j; the player with the higher return
+      wins.
+    returns: [N, N] float64, mean return of i against j; nan on the diagonal.
+    """
+
+    names: tuple[str, ...]
+    outcomes: Array
+    returns: Array
+
+    @property
+    def scores(self) -> Array:
+        """Share of the points of i against j, [N, N] float64: a win 1, a draw 0.5; nan on the diagonal."""
+        with np.errstate(invalid="ignore"):
+            shares: Array = self._points / self.outcomes.sum(2)
+        return shares
+
+    @property
+    def _points(self) -> Array:
+        return self.outcomes[..., WIN] + 0.5 * self.outcomes[..., DRAW]
+
+    def ratings(self, prior: float = 0.5, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> pd.DataFrame:
+        """Return a table of the players, the best first.
+
+        Columns: "rating" in Elo points, whose mean is 0, by a fit of the model of Bradley and Terry
+        (`rivals.ratings.bradley_terry`), "low" and "high", its bootstrap interval, "score", the mean share of the
+        points, "nash", the share of the player in the Nash equilibrium of choosing players, and "nash_rating", its
+        Elo points against this equilibrium (`rivals.ratings.nash_average`).
+
+        prior: points that both players of a pair get in addition.  resamples, level, seed: of the bootstrap.
+
+        A rating is one number for each player: where results have `cycles`, it cannot predict who wins a pair, and
+        "nash_rating" can still tell which players are not dominated.
+        """
+        import pandas as pd
+
+        _check_bootstrap(prior, resamples, level)
+        fitted = bradley_terry(self._points, prior)
+        low, high = intervals(self.outcomes, prior, resamples, level, seed)
+        share, against = nash_average(self._odds(prior))
+        table = pd.DataFrame(
+            {
+                "rating": fitted, "low": low, "high": high, "score": np.nanmean(self.scores, 1), "nash": share,
+                "nash_rating": ELO * against,
+            },
+            index=pd.Index(self.names, name="player"),
+        )  # fmt: skip
+        return table.sort_values("rating", ascending=False, kind="stable")
+
+    def _odds(self, prior: float) -> Array:
+        """Return the logarithms of the odds of i against j, [N, N] float64, antisymmetric."""
+        points = self._points + prior
+        if not (points[~np.eye(len(points), dtype=bool)] > 0).all():
+            raise ConfigError(
+                "a player without any point against another has no finite odds: expected prior= above 0, got 0"
+            )
+        odds: Array = np.log(points / points.T)
+        return odds
+
+    def payoffs(self) -> pd.DataFrame:
+        """Return `scores` as a table: rows against columns."""
+        import pandas as pd
+
+        return pd.DataFrame(self.scores, index=list(self.names), columns=list(self.names))
+
+    def cycles(self) -> list[tuple[str, str, str]]:
+        """Return the triples (a, b, c) where a wins against b, b against c, and c against a: by more than half.
+
+        Each cycle is named once; it begins with its first player in the order of `names`.
+        """
+        ahead = np.nan_to_num(self.scores, nan=0.5) > 0.5
+        found = [
+            (i, j, k)
+            for i, j, k in permutations(range(len(self.names)), 3)
+            if i == min(i, j, k) and ahead[i, j] and ahead[j, k] and ahead[k, i]
+        ]
+        return [(self.names[i], self.names[j], self.names[k]) for i, j, k in found]
+
+    def __repr__(self) -> str:
+        """Return the table of ratings as text."""
+        return self.ratings().to_string(float_format=lambda value: f"{value:.3g}")
+
+
+def _check_bootstrap(prior: float, resamples: int, level: float) -> None:
+    """Raise ConfigError for numbers out of range."""
+    if not (prior >= 0 and resamples >= 1 and 0 < level < 1):
+        raise ConfigError(
+            "ratings: expected prior of at least 0, resamples of at least 1 and level between 0 and 1, got "
+            f"prior={prior}, resamples={resamples}, level={level}"
+        )
+
+
+def round_robin(
+    agents: Mapping[str, Agent],
+    env: Any,
+    env_args: Mapping[str, Any] | None = None,
+    *,
+    episodes: int = 100,
+    sampled: bool = True,
+    num_test_envs: int = 16,
+    seed: int = 0,
+) -> RoundRobin:
+    """Return the results of all pairs of some agents in a two-player game: `episodes` games from each seat.
+
+    agents: name -> agent, at least two, whose spaces fit both seats.
+    env, env_args: as for `DecentralizedTrainer`; the two players have equal spaces.
+    episodes: games of a pair from each of its two seatings, so a pair plays twice as many.
+    sampled: agents act as they explore in training. Greedy agents often play the same game again and again: in a game
+      without chance, sampled=False is a single game from each seat, and episodes=1 suffices.
+    num_test_envs: environments that play at the same time.
+    seed: of the games' random numbers; both seatings of all pairs have the same.
+
+    Raises ConfigError for fewer than two agents and for a game that has not two players of equal spaces, and AgentError
+    for agents of other spaces.
+    """
+    spec = probe(resolve(env, env_args))
+    if len(spec.players) != 2 or len(spec.groups) != 1:
+        kinds = "; ".join(f"{player.name}: {player.kind}" for player in spec.players)
+        raise ConfigError(
+            f"round_robin: expected a game of two players with equal spaces, and {spec.name!r} has {kinds}"
+        )
+    if len(agents) < 2:
+        raise ConfigError(f"round_robin: expected at least two agents, got {list(agents)}")
+    trainer = DecentralizedTrainer(
+        env, env_args=env_args, num_test_envs=num_test_envs, seed=seed, progress=False, run_dir=False
+    )
+    names, count = tuple(agents), len(agents)
+    outcomes, returns = np.zeros((count, count, 3), np.int64), np.full((count, count), np.nan)
+    for i, j in combinations(range(count), 2):
+        own, other = _played(trainer, agents[names[i]], agents[names[j]], episodes, sampled=sampled)
+        outcomes[i, j] = (own > other).sum(), (own == other).sum(), (own < other).sum()
+        outcomes[j, i] = outcomes[i, j, ::-1]
+        returns[i, j], returns[j, i] = own.mean(), other.mean()
+    return RoundRobin(names, outcomes, returns)
+
+
+def _played(trainer: DecentralizedTrainer, one: Agent, other: Agent, episodes: int, *, sampled: bool) -> Array:
+    """Return the returns of two agents, [2, 2 * episodes] float64: games from both seats."""
+    first = trainer.test([one, other], episodes, sampled=sampled).returns
+    second = trainer.test([other, one], episodes, sampled=sampled).returns
+    both: Array = np.concatenate([first, second[:, ::-1]]).T
+    return both
