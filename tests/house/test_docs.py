@@ -6,11 +6,13 @@ block, a text block after `<!-- printed -->` is what the block prints, word for 
 Code of other libraries is marked `py` in place of `python`, and is not executed.
 """
 
+import ast
 import contextlib
 import io
 import re
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,25 @@ def test_architecture_page_names_all_folders_and_only_existing_files() -> None:
     named = set(re.findall(r"\b(\w+\.py)\b", page))
     assert named <= {path.name for path in files} | {"path.py", "test_imports.py", "test_backends_parity.py"}
     assert len(named) > 20
+
+
+def test_the_table_of_formulas_names_functions_that_exist() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(
+        r"^\| [^|]+ \| `([\w/]+\.py)` \| (`.*`) \|$", page[page.index("## Where each formula is") :], re.MULTILINE
+    )
+    assert len(rows) > 25
+    for file, names in rows:
+        defined = {".".join(names) for names in _definitions(ast.parse((PACKAGE / "policies" / file).read_text()).body)}
+        for name in re.findall(r"`([\w.]+)`", names):
+            assert name in defined, f"docs/architecture.md: {file} defines no {name}"
+
+
+def _definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of names of functions, classes and their methods, and of annotated constants."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield (node.name,)
+            yield from ((node.name, *names) for names in _definitions(node.body))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield (node.target.id,)
