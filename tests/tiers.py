@@ -27,7 +27,7 @@ SHORT = (
     "tests/policies/backends/tensorflow/test_graphs.py",
     "tests/policies/backends/test_optimizers.py",
     "tests/policies/backends/torch/test_graphs.py",
-    "tests/policies/learner/compiled/test_ppo_update.py",
+    "tests/policies/learner/programs/test_rollout_steps.py",
     "tests/policies/learner/compiled/test_q_update.py",
     "tests/policies/demonstrations/test_minari_episodes.py",
     "tests/trainer/collecting/test_fused_updates.py",

@@ -120,13 +120,13 @@ class ActorCritic(Algorithm):
             kept[RETURN] = 1
         return kept if self.settings.normalize_values is None else kept | {TARGET: 1}
 
-    def acting_form(self, loss: str | None = None) -> CompiledForm | None:
-        """Return the form of acting, with a loss, of separate networks without memory, if the distribution has one."""
+    def acting_form(self) -> CompiledForm | None:
+        """Return the form of acting of separate networks without memory, if the distribution has one."""
         if self.shared or self.carry():
             return None
         if type(self.distribution) is Gaussian:
-            return CompiledForm("actor", "gaussian", loss, self.distribution)
-        return CompiledForm("actor", "categorical", loss) if isinstance(self.distribution, Categorical) else None
+            return CompiledForm("actor", "gaussian", actions=self.distribution)
+        return CompiledForm("actor", "categorical") if isinstance(self.distribution, Categorical) else None
 
     def needs(self) -> Needs:
         """Return `Needs` for on-policy learning with log-probabilities, raw actions (Box) and carries (recurrent)."""

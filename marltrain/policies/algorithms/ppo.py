@@ -100,9 +100,8 @@ class PPOAlgorithm(ActorCritic):
         self.row_errors = None if settings.memory is None else self._row_errors
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the form of acting; its loss is "clipped" without limits on the divergence."""
-        plain = self.settings.target_kl is None and self.settings.kl_penalty is None
-        return self.acting_form("clipped" if plain else None)
+        """See `acting_form`."""
+        return self.acting_form()
 
     def needs(self) -> Needs:
         """Return those of `ActorCritic`, with sequences of earlier rows if there is a replay memory."""

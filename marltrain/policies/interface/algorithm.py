@@ -117,10 +117,8 @@ class CompiledForm:
       "gaussian": the outputs are the means of `distributions.Gaussian`; noise "sample", extras "log_prob" and "raw".
       None: `Algorithm.act` acts.
     loss: "q": one phase trains only this network, which has a target network, with the Huber loss towards
-      r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action. "clipped": one
-      phase trains this network and a critic with one output, in this order, with the loss and settings of
-      `algorithms.ppo`, on logits or on means; the critic reads the observation, the global state, or both in this
-      order. "mixed_q" and "double_mixed_q": one phase trains this network of all agents of a team, as "q" and
+      r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action.
+      "mixed_q" and "double_mixed_q": one phase trains this network of all agents of a team, as "q" and
       "double_q", with the squared error of the mixture of their values. None: the framework makes the gradient passes.
     actions: the scale and the bounds of the actions of the rule "gaussian".
     mixer: the mixer of the loss "mixed_q" or "double_mixed_q"; None: the values are added.

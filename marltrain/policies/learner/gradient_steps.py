@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from marltrain.policies.backends.base import Forward, Network
 from marltrain.policies.learner.gradient_pass import GradientPass
 from marltrain.policies.learner.trained_team import TrainedTeam
 
+if TYPE_CHECKING:  # loads numba
+    from marltrain.policies.learner.programs.rollout_steps import RolloutSteps
+
 
 class GradientSteps:
     """The gradient steps of a team in order, in the learner's process; see also `Replicas`.
@@ -19,17 +22,16 @@ class GradientSteps:
     team: the agents that they train.
     plannable: whether compiled code can make updates with them between batch steps; see `CompiledUpdates`.
     solving: the steps of the phases that solve for a natural gradient; iteration leaves them out.
-    at_once: whether a single call makes all gradient steps over a rollout: (columns, dealt, numbers, due [P, K])
-      -> metrics [P, M, K].
+    over_rollouts: makes all gradient steps over a rollout in a single call, or None.
     whole: makes all gradient steps of an off-policy pass and moves the target networks in a single call, or None.
     """
 
     plannable = False
-    at_once = False
+    over_rollouts: RolloutSteps | None = None
     whole: GradientPass | None = None
 
     def __init__(self, team: TrainedTeam, steps: Sequence[Any], solving: Sequence[Any] = ()) -> None:
-        """Store the function of each phase, (columns, numbers, due) -> metrics [M, K], or the one of `at_once`."""
+        """Store the function of each phase, (columns, numbers, due) -> metrics [M, K]."""
         self.team, self.steps, self.solving = team, list(steps), list(solving)
 
     def __iter__(self) -> Iterator[Any]:
@@ -57,7 +59,7 @@ class GradientSteps:
 
     def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
         """Return the networks that `Algorithm.prepare` uses."""
-        return nets
+        return nets if self.over_rollouts is None else self.over_rollouts.networks(nets)
 
     def end(self) -> None:
         """Copy the results of an update's gradient steps into the weights of the agents."""
@@ -76,3 +78,5 @@ class GradientSteps:
 
     def close(self) -> None:
         """End the started processes or threads; a later update starts them again."""
+        if self.over_rollouts is not None:
+            self.over_rollouts.close()

@@ -97,6 +97,10 @@ def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
         [make(number, team) for number, phase in phases if phase.natural is None],
         [NaturalGradientStep(number, phase.natural, team) for number, phase in phases if phase.natural],
     )
+    if make is not GradientStep:
+        from marltrain.policies.learner.programs.rollout_steps import rollout_steps
+
+        steps.over_rollouts = rollout_steps(steps.steps)
     needs, at_once = algorithm.needs(), make is GradientStep and backend.compiles_passes and not team.is_joint
     if at_once and not (needs.on_policy or needs.sequence or algorithm.prioritized):
         steps.whole = GradientPass(steps.steps)

@@ -19,25 +19,15 @@ from marltrain.policies.backends.base import Backend
 
 @dataclass(frozen=True)
 class Dealt:
-    """The minibatches of several epochs as row numbers; P = epochs x M minibatches.
+    """The minibatches of several epochs as row numbers; P = epochs x M minibatches of W rows.
 
-    index: [epochs, K, N] int64, the row numbers of an epoch, minibatch after minibatch.
-    weight: [epochs, K, N] float32, the rows' weights; 0 for padding.
-    epoch, start, stop: [P] int64, the epoch and the range of columns of each minibatch.
-    present: [P, K] bool, whether an agent has rows in the minibatch.
+    index: [K, P, W] int64, the row numbers.  weight: [K, P, W] float32, the rows' weights; 0 for padding.
+    rows: [P, K] int64, how many rows an agent has in a minibatch; the others are padding.
     """
 
     index: Array
     weight: Array
-    epoch: Array
-    start: Array
-    stop: Array
-    present: Array
-
-    def weights(self) -> list[Array]:
-        """Return the weights of each minibatch, [K, n] for P minibatches."""
-        parts = zip(self.epoch, self.start, self.stop, strict=True)
-        return [self.weight[epoch, :, start:stop] for epoch, start, stop in parts]
+    rows: Array
 
 
 class Minibatches:
@@ -49,14 +39,14 @@ class Minibatches:
 
     def __init__(
         self, weight: Array, minibatches: int | None, batch_size: int, *, width: Callable[[int], int] = int,
-        block: int = 1,
+        block: int = 1, even: bool = False,
     ) -> None:  # fmt: skip
         """Count each agent's rows in `weight` [K, B]; padding must follow the rows.
 
         width: function that rounds the block count of a minibatch up, so that a compiled backend sees few shapes.
-        block: rows of a block; B is a multiple of it.
+        block: rows of a block; B is a multiple of it.  even: whether all minibatches are as wide as the widest.
         """
-        self.weight, self.width, self.block = weight, width, block
+        self.weight, self.width, self.block, self.even = weight, width, block, even
         rows = (weight > 0).sum(1)
         self.counts = -(-rows // block)
         per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in rows]
@@ -79,23 +69,29 @@ class Minibatches:
                 yield map_tree(itemgetter((slice(None), rows_of)), dealt), present
 
     def dealt(self, epochs: int, rngs: Sequence[np.random.Generator]) -> Dealt:
-        """Return the row numbers of all minibatches of `epochs` from the same random streams; single rows only."""
-        index, weight = (np.stack(arrays) for arrays in zip(*(self._deal(rngs) for _ in range(epochs)), strict=True))
-        starts, stops = np.array(self.edges).T
-        return Dealt(
-            index, weight, np.repeat(np.arange(epochs), len(starts)), np.tile(starts, epochs), np.tile(stops, epochs),
-            np.tile(self._present(), (epochs, 1)),
-        )  # fmt: skip
+        """Return the row numbers of all minibatches of `epochs` from the same random streams; they must be `even`."""
+        shape = (len(self.counts), epochs * len(self.edges), self.rows)
+        each = zip(*(self._deal(rngs) for _ in range(epochs)), strict=True)
+        index, weight = (np.stack(arrays, 1).reshape(shape) for arrays in each)
+        return Dealt(index, weight, np.tile(self.sizes * self.block, (epochs, 1)))
+
+    @property
+    def rows(self) -> int:
+        """Rows of the first minibatch, which is the widest, with padding."""
+        return self.edges[0][1] * self.block
 
     def _present(self) -> Array:
         """Return whether each agent has rows in each minibatch of an epoch, [M, K] bool."""
-        return np.arange(len(self.edges))[:, None] < np.minimum(self.shares, self.counts)
+        return self.sizes > 0
 
     def _lay_out(self) -> None:
         """Compute the range of blocks of each minibatch, and the places that hold each agent's blocks."""
         own = [_even(int(n), int(m)) for n, m in zip(self.counts, self.shares, strict=True)]
-        longest = [max(int(sizes[m]) if m < len(sizes) else 0 for sizes in own) for m in range(int(self.shares.max()))]
-        stops = np.cumsum([self.width(rows) for rows in longest])
+        self.sizes = np.zeros((int(self.shares.max()), len(own)), np.int64)  # blocks of each agent
+        for k, sizes in enumerate(own):
+            self.sizes[: len(sizes), k] = sizes
+        widths = [self.width(int(most)) for most in self.sizes.max(1)]
+        stops = np.cumsum([widths[0]] * len(widths) if self.even else widths)
         starts = np.concatenate([[0], stops[:-1]])
         self.edges = [(int(start), int(stop)) for start, stop in zip(starts, stops, strict=True)]
         self._first = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in own]

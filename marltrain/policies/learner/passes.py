@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -58,8 +58,7 @@ class Passes:
         columns: of all rows.  learn: [K] bool.  batch_size: of minibatches, where the schedule has none.
         All agents make their passes at once; those of a phase with `turns`, one turn after another.
         """
-        if self.steps.at_once and isinstance(batch, Rollout):
-            self._at_once(batch, columns, learn, schedule, batch_size, metrics)
+        if isinstance(batch, Rollout) and self._at_once(batch, columns, learn, schedule, batch_size, metrics):
             return
         grouped = [(turns, list(steps)) for turns, steps in groupby(self.steps, key=lambda step: step.phase.turns)]
         for turns, phases in grouped or [(None, [])]:
@@ -101,8 +100,7 @@ class Passes:
         if self.team.is_joint:
             yield from team_minibatches(self.team, batch, columns, schedule, self._rng())
         elif isinstance(batch, Rollout):
-            width = rounded_up if self.backend.jit_compile else int
-            cut = self._cut(batch, schedule, batch_size, width, self.team.algorithm.needs().block or 1)
+            cut = self._cut(batch, schedule, batch_size, rounded_up if self.backend.jit_compile else int)
             rows, rngs = _without_weight(columns[ALONE]), self.members[ALONE].rngs("update")
             for dealt, present in cut.epochs(schedule.epochs, rngs, rows, self.backend):
                 yield {ALONE: dealt}, present
@@ -144,23 +142,36 @@ class Passes:
     def _at_once(
         self, batch: Rollout, columns: Columns, learn: Array, schedule: UpdateSchedule, batch_size: int,
         metrics: MeanMetrics,
-    ) -> None:  # fmt: skip
-        """Make all gradient steps over a rollout in a single call; see `GradientSteps.at_once`."""
-        (step,), member = self.steps, self.members[ALONE]
-        dealt = self._cut(batch, schedule, batch_size, int).dealt(schedule.epochs, member.rngs("update"))
-        due = dealt.present & learn
-        measured = step(_without_weight(columns[ALONE]), dealt, member.hyper.stacked(), due)
-        for values, active in zip(measured, due, strict=True):
-            if np.count_nonzero(active):
-                metrics.add(step, values, active)
-        self._count(due.sum(0))
+    ) -> bool:  # fmt: skip
+        """Make all gradient steps over a rollout in a single call, see `RolloutSteps`; return False if none can."""
+        if (made := self.steps.over_rollouts) is None:
+            return False
+        cut = self._cut(batch, schedule, batch_size, made.blocks.width, even=True)
+        rows, member = _without_weight(columns[ALONE]), self.members[ALONE]
+        if (programs := made.programs(rows, cut.rows)) is None:
+            return False
+        dealt = cut.dealt(schedule.epochs, member.rngs("update"))
+        active = (dealt.rows > 0) & learn
+        before = self._counts() + active.cumsum(0) - active
+        due = np.stack([_due(step, active, before) for step in self.steps], 1)
+        measured = made(programs, rows, dealt, self._numbers(), due)
+        for each, *values in zip(due, *measured, strict=True):
+            for step, own, value in zip(self.steps, each, values, strict=True):
+                if np.count_nonzero(own):
+                    metrics.add(step, value, own)
+        ends = self.team.algorithm.ends_update
+        self._count((active if ends is None else due[:, 0]).sum(0))
+        return True
 
     def _cut(
-        self, batch: Rollout, schedule: UpdateSchedule, batch_size: int, width: Any, block: int = 1
-    ) -> Minibatches:
+        self, batch: Rollout, schedule: UpdateSchedule, batch_size: int, width: Callable[[int], int], *,
+        even: bool = False,
+    ) -> Minibatches:  # fmt: skip
+        """Return the minibatches of a rollout.  width, even: see there."""
         return Minibatches(
-            batch.weight, schedule.minibatches, schedule.batch_size or batch_size, width=width, block=block
-        )
+            batch.weight, schedule.minibatches, schedule.batch_size or batch_size, width=width, even=even,
+            block=self.team.algorithm.needs().block or 1,
+        )  # fmt: skip
 
     def _numbers(self) -> dict[str, Any]:
         """Return the hyperparameters of each member, [H, K_i, 1]."""

@@ -28,9 +28,9 @@ def team_minibatches(
             yield columns, present
         return
     steps = np.flatnonzero(batch.weight[0] > 0)
-    dealt = Minibatches(batch.weight[:, steps], schedule.minibatches, 1).dealt(schedule.epochs, [rng])
-    for epoch, start, stop in zip(dealt.epoch, dealt.start, dealt.stop, strict=True):
-        yield _of_steps(team, batch, columns, steps[dealt.index[epoch, 0, start:stop]])
+    dealt = Minibatches(batch.weight[:, steps], schedule.minibatches, 1, even=True).dealt(schedule.epochs, [rng])
+    for index, (rows,) in zip(dealt.index[0], dealt.rows, strict=True):
+        yield _of_steps(team, batch, columns, steps[index[:rows]])
 
 
 def _of_steps(team: TrainedTeam, batch: TeamBatch, columns: Columns, steps: Array) -> tuple[Columns, Array]:

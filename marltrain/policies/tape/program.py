@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +12,14 @@ from marltrain.core.errors import MarlTrainError, did_you_mean
 from marltrain.core.layout import Array
 from marltrain.jit.views import address_of
 from marltrain.policies.compiled.layers import layer_entry
-from marltrain.policies.tape.assembly.arena import ALIGNMENT
-from marltrain.policies.tape.assembly.table import Segment, Table
+from marltrain.policies.tape.assembly.arena import ALIGNMENT, rounded
+from marltrain.policies.tape.assembly.table import SECTIONS, Segment, Table
 from marltrain.policies.tape.instructions import ARENA, CONSTANTS, FIXED, KEPT, LAYER, SEGMENTS, ZEROS
-from marltrain.policies.tape.interpreter.interpreter import RUN, run_program
+from marltrain.policies.tape.interpreter.interpreter import interpreter_entry
+from marltrain.policies.tape.interpreter.runs import RUN, SUM, run_program
+
+_STEPS = ("bases", "thread_steps", "minibatch_steps", "agent_steps", "row_steps")
+"""The fields of `runs.RUN` that hold a number for each segment."""
 
 
 class BindingError(MarlTrainError, ValueError):
@@ -30,64 +35,86 @@ class Program:
         self.constants = aligned(len(table.constants))
         self.constants[:] = np.frombuffer(table.constants, np.uint8)
         self.zeros = aligned(4 * table.zeros)
-        self.run = run_program()
+        self.interpreter, self.run = interpreter_entry(), run_program()
 
-    def execution(self, *, agents: int = 1, blocks: int = 1) -> Execution:
-        """Return buffers of a thread for this program; see `Execution`."""
-        return Execution(self, agents, blocks)
+    def execution(self, *, agents: int = 1, blocks: int = 1, rests: int | None = None, groups: int = 1) -> Execution:
+        """Return this program with buffers; see `Execution`.  rests: by default 1 if the table has such blocks."""
+        return Execution(self, agents, blocks, int(self.table.rest_rows > 0) if rests is None else rests, groups)
 
 
 class Execution:
-    """A program with arrays and with the buffers of one thread.
+    """A program with arrays, and with buffers of one or more threads.
 
-    agents: K, those that are computed one after another; 1 for a team.  blocks: whole blocks of rows.
-    arrays: the bound arrays, by the names of their segments.
+    agents: K, those that are computed one after another; 1 for a team.
+    blocks, rests: blocks of rows, and smaller ones behind them, of an agent.
+    groups: of blocks, whose sums are added in order; threads may compute them at the same time.
+    address: of the arguments, see `runs.RUN`.  arrays: the bound arrays, by the names of their segments.
     """
 
-    def __init__(self, program: Program, agents: int, blocks: int) -> None:
-        """Allocate the thread's own buffers. Raises BindingError if a table of one team is to compute several."""
+    def __init__(self, program: Program, agents: int, blocks: int, rests: int, groups: int) -> None:
+        """Allocate the buffers of one thread. Raises BindingError if a table of one team is to compute several."""
         table = program.table
         if agents != 1 and not table.by_agent:
             raise BindingError(f"expected 1 team, since the table computes all its agents at once; got {agents}")
-        self.program, self.agents, self.blocks, self.arrays = program, agents, blocks, dict[str, Array]()
-        self._fixed = {
-            CONSTANTS: program.constants,
-            ZEROS: program.zeros,
-            ARENA: aligned(table.arena),
-            KEPT: aligned(table.kept),
-        }
-        self._addresses = {
-            name: np.zeros(SEGMENTS, np.int64) for name in ("segments", "bases", "agent_steps", "block_steps")
-        }
+        self.program, self.agents, self.blocks, self.rests, self.groups = program, agents, blocks, rests, groups
+        self.arrays = dict[str, Array]()
+        self._addresses = {name: np.zeros(SEGMENTS, np.int64) for name in _STEPS}
         self._due = np.ones(agents, np.bool_)
-        self._record = self._arguments()
         self._numbers = {segment.name: i for i, segment in enumerate(table.segments, len(FIXED))}
-        self._address = address_of(self._record)
         self._unbound = {segment.name for segment in table.segments if not segment.is_own}
-        self._own = [self._allocated(segment) for segment in table.segments if segment.is_own]
+        self._sums = [segment for segment in table.segments if segment.is_sum] if groups > 1 else []
+        self._parts = [np.zeros((agents, groups, self._size(segment)), np.float32) for segment in self._sums]
+        self._record, self._summed = np.zeros(1, RUN), np.zeros(len(self._sums), SUM)
+        self._counts = [np.full((1, agents), blocks), np.full((1, agents), rests)]
+        self._write_arguments()
+        self.address = address_of(self._record)
+        self._threads = 0
+        self.reserve(1)
 
-    def _arguments(self) -> Array:
-        """Return the arguments of the interpreter."""
-        table, record = self.program.table, np.zeros(1, RUN)
-        u = record[0]
-        names = ("before", "block", "rest", "after", "stop")
-        for name, start in zip(names, table.starts, strict=True):
+    def _write_arguments(self) -> None:
+        """Write the arguments that do not depend on the threads."""
+        table, u = self.program.table, self._record[0]
+        for name, start in zip((*SECTIONS, "stop"), table.starts, strict=True):
             u[name] = start
-        for name, array in {"code": table.instructions, "due": self._due, **self._addresses}.items():
+        arrays = {"code": table.instructions, "due": self._due, "sums": self._summed}
+        for name, array in {**arrays, **self._addresses}.items():
             u[name] = address_of(array)
-        u["used"], u["agents"], u["blocks"] = len(FIXED) + len(table.segments), self.agents, self.blocks
-        u["has_rest"] = table.starts[2] < table.starts[3]
+        u["execute"], u["used"] = self.program.interpreter, len(FIXED) + len(table.segments)
+        u["agents"], u["groups"], u["summed"] = self.agents, self.groups, len(self._sums)
+        u["block_rows"], u["rest_rows"] = table.block_rows, table.rest_rows
+        u["blocks"], u["rests"] = map(address_of, self._counts)
         bases = self._addresses["bases"]
-        bases[LAYER] = layer_entry()
-        for number, array in self._fixed.items():
-            bases[number] = address_of(array)
-        return record
+        bases[LAYER], bases[CONSTANTS], bases[ZEROS] = (
+            layer_entry(),
+            *map(address_of, (self.program.constants, self.program.zeros)),
+        )
+        for segment in table.segments:
+            if segment.is_own and segment.rows:
+                step = math.prod(segment.shape[2:]) * segment.dtype.itemsize
+                self._addresses["row_steps"][self._numbers[segment.name]] = step
+        for row, segment, parts in zip(self._summed, self._sums, self._parts, strict=True):
+            row["segment"], row["size"], row["parts"] = self._numbers[segment.name], parts.shape[2], address_of(parts)
 
-    def _allocated(self, segment: Segment) -> Array:
-        """Return a thread's own array, of one agent, at its place."""
-        array = np.zeros(self._expected(segment, 1), segment.dtype)
-        self._place(segment, array, 0)
-        return array
+    def reserve(self, threads: int) -> None:
+        """Allocate buffers for at least so many threads; what they held is lost."""
+        if threads <= self._threads:
+            return
+        table = self.program.table
+        sizes = {ARENA: table.arena, KEPT: table.kept}
+        sizes |= {self._numbers[each.name]: self._size(each) * each.dtype.itemsize for each in table.segments
+                  if each.is_own}  # fmt: skip
+        self._threads, self._buffers = threads, []
+        for number, size in sizes.items():
+            step = rounded(size) + ALIGNMENT
+            self._buffers.append(aligned(threads * step))
+            self._addresses["bases"][number] = address_of(self._buffers[-1])
+            self._addresses["thread_steps"][number] = step
+        self._segments = np.zeros((threads, SEGMENTS), np.int64)
+        self._record[0]["segments"] = address_of(self._segments)
+
+    def _size(self, segment: Segment) -> int:
+        """Return how many numbers of one agent a segment has."""
+        return math.prod(self._expected(segment, 1))
 
     def bind(self, arrays: Mapping[str, Array]) -> None:
         """Set arrays by the names of their segments; raises BindingError for one that does not fit.
@@ -97,9 +124,29 @@ class Execution:
         for name, array in arrays.items():
             segment = self._segment(name)
             self._check(segment, array)
-            self._place(segment, array, array.strides[0] if self.program.table.by_agent else 0)
+            self._place(segment, array)
             self.arrays[name] = array
             self._unbound.discard(name)
+
+    def bind_minibatches(self, arrays: Mapping[str, Array], rows: Array) -> None:
+        """Set arrays whose axis 0 are minibatches, and the rows [minibatches, K] of each agent.
+
+        The rows behind them, up to the end of a block of the section `rest`, are computed, too.
+        """
+        self.bind({name: array[0] for name, array in arrays.items()})
+        self.arrays |= arrays
+        for name, array in arrays.items():
+            self._addresses["minibatch_steps"][self._numbers[name]] = array.strides[0]
+        table = self.program.table
+        blocks, rests = table.blocks_of(rows)
+        if rests.any() and not table.rest_rows:
+            raise BindingError(f"expected whole blocks of {table.block_rows} rows, got {rows.tolist()} rows")
+        self._counts = [np.ascontiguousarray(counts, np.int64) for counts in (blocks, rests)]
+        self._record[0]["blocks"], self._record[0]["rests"] = map(address_of, self._counts)
+
+    def end_by(self, name: str) -> None:
+        """Let an agent make no further steps after one in which the number of a segment is 0."""
+        self._record[0]["going"] = self._numbers[name]
 
     def empty(self, name: str) -> Array:
         """Return zeros with the shape and type of the array of a segment that holds as many rows as the table reads."""
@@ -118,19 +165,19 @@ class Execution:
             raise BindingError(f"the program has no segment {name!r}{did_you_mean(name, self._numbers)}")
         return self.program.table.segments[number - len(FIXED)]
 
-    def _place(self, segment: Segment, array: Array, agent_step: int) -> None:
-        """Write the address of an array, and the bytes from agent to agent and from block to block."""
+    def _place(self, segment: Segment, array: Array) -> None:
+        """Write the address of an array, and the bytes from agent to agent and from row to row."""
         number = self._numbers[segment.name]
         self._addresses["bases"][number] = address_of(array)
-        self._addresses["agent_steps"][number] = agent_step
-        self._addresses["block_steps"][number] = array.strides[1] * segment.step if segment.rows else 0
+        self._addresses["agent_steps"][number] = array.strides[0] if self.program.table.by_agent else 0
+        self._addresses["row_steps"][number] = array.strides[1] if segment.moves else 0
 
     def _expected(self, segment: Segment, agents: int) -> tuple[int, ...]:
         """Return the shape of the array of a segment; -1 for any number of rows."""
         lead = (agents, *segment.shape[1:]) if self.program.table.by_agent else segment.shape
         if not segment.rows:
             return lead
-        rows = segment.rows_in(self.blocks)
+        rows = segment.rows_in(self.blocks, self.rests)
         return (lead[0], -1 if rows is None else rows, *lead[2:])
 
     def _check(self, segment: Segment, array: Any) -> None:
@@ -154,15 +201,17 @@ class Execution:
 
     def run(self, due: Array | None = None) -> None:
         """Compute the agents that are `due` [K] bool, all by default. Raises BindingError if an array is missing."""
+        self.prepare()
+        self._due[:] = True if due is None else due
+        self.program.run(self.address)
+
+    def prepare(self) -> None:
+        """Check that no array is missing, before a run; raises BindingError."""
         if self._unbound:
             raise BindingError(f"expected an array for each segment, got none for {sorted(self._unbound)}")
-        self._due[:] = True if due is None else due
         if self.program.table.checks:
-            for number in (ARENA, KEPT):
-                self._fixed[number].fill(0xFF)  # NaN in float32, -1 in int64
-            for array in self._own:
-                array.view(np.uint8).fill(0xFF)
-        self.program.run(self._address)
+            for buffer in self._buffers:
+                buffer.fill(0xFF)  # NaN in float32, -1 in int64
 
 
 def aligned(size: int) -> Array:

@@ -204,7 +204,7 @@ def test_compiled_updates_equal_plain_ones(settings):
         )
         for compiled in (False, True)
     ]
-    assert [agent.learner_.steps.at_once for agent in agents] == [False, True]
+    assert [agent.learner_.steps.over_rollouts is not None for agent in agents] == [False, True]
     for seed in range(3):
         batch = some_rollout(np.random.default_rng(seed), VECTOR, spaces.Discrete(3), [13])
         plain, compiled = (update(agent, batch) for agent in agents)

@@ -12,7 +12,6 @@ import marltrain as mt
 from marltrain.jit.notices import listening
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.compiled.ppo_update import PPOUpdate
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.programs import program_step
 from marltrain.policies.learner.programs.program_step import ProgramStep
@@ -37,7 +36,7 @@ def learner_of(
         (mt.SAC, {"jit_compile": False}, GradientStep),
         (mt.SAC, {"backend": "tensorflow"}, GradientStep),
         (mt.SAC, {}, ProgramStep),
-        (mt.PPO, {}, PPOUpdate),
+        (mt.PPO, {}, ProgramStep),
         (mt.PPO, {"network": mt.MLP((256, 256))}, ProgramStep),
         (mt.PPO, {"network": mt.GRU((6,), "tanh", 5, 4)}, ProgramStep),
         (mt.DQN, {"dueling": True}, ProgramStep),

@@ -93,10 +93,12 @@ def test_a_compiled_backend_is_given_wider_minibatches_of_the_same_rows():
         assert not padded[:, weight.shape[1] :].any()
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-@pytest.mark.parametrize(("compiled", "width"), [(False, 33), (True, 36)])
+@pytest.mark.parametrize(
+    ("backend", "compiled", "width"),
+    [("torch", False, 33), ("torch", True, 48), ("tensorflow", False, 33), ("tensorflow", True, 36)],
+)
 def test_only_for_a_compiled_backend_rows_are_rounded_up(monkeypatch, backend, compiled, width):
-    def stop(*_, width, **block):
+    def stop(*_, width, **others):
         raise LookupError(f"{width(33)} columns")
 
     thrust = spaces.Box(-1, 1, (2,), np.float32)  # no compiled form: the framework makes the gradient steps
@@ -121,25 +123,21 @@ def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_siz
     )
     weight = weight.astype(np.float32)
     number = np.broadcast_to(np.arange(weight.shape[1]), weight.shape)
-    cut = Minibatches(weight, minibatches, batch_size)
+    cut = Minibatches(weight, minibatches, batch_size, even=True)
     rngs, others = ([generator(k, "update") for k in range(len(counts))] for _ in range(2))
     expected = list(cut.epochs(epochs, rngs, {"number": BACKEND.tensor(number)}, BACKEND))
     result = cut.dealt(epochs, others)
     passes = len(expected)
-    assert result.index.shape == result.weight.shape == (epochs, len(counts), cut.edges[-1][1])
-    assert (result.epoch.shape, result.present.shape) == ((passes,), (passes, len(counts)))
-    for array, kind in (
-        (result.index, np.int64), (result.weight, np.float32), (result.epoch, np.int64), (result.start, np.int64),
-        (result.stop, np.int64), (result.present, np.bool_),
-    ):  # fmt: skip
+    assert result.index.shape == result.weight.shape == (len(counts), passes, cut.rows)
+    assert result.rows.shape == (passes, len(counts))
+    for array, kind in ((result.index, np.int64), (result.weight, np.float32), (result.rows, np.int64)):
         assert array.dtype == kind
         assert array.flags.c_contiguous
     for i, (columns, present) in enumerate(expected):
-        rows = np.s_[result.epoch[i], :, result.start[i] : result.stop[i]]
-        np.testing.assert_array_equal(result.index[rows], columns["number"])
-        np.testing.assert_array_equal(result.weight[rows], columns["weight"])
-        np.testing.assert_array_equal(result.present[i], present)
-    assert result.epoch.tolist() == np.repeat(np.arange(epochs), passes // epochs).tolist()
+        np.testing.assert_array_equal(result.index[:, i], columns["number"])
+        np.testing.assert_array_equal(result.weight[:, i], columns["weight"])
+        np.testing.assert_array_equal(result.rows[i], (columns["weight"] > 0).sum(1))
+        np.testing.assert_array_equal(result.rows[i] > 0, present)
     assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in others]
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeGuard
 
 from marltrain.policies.backends.base import Backend, Network, StackedNetwork
 from marltrain.policies.compiled.network import is_known
 from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.interface.algorithm import Algorithm, CompiledForm
-from marltrain.policies.learner.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.learner.compiled.q_update import QStep, QSteps
 from marltrain.policies.learner.compiled.team_update import TeamStep, TeamSteps
 from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.trained_team import TrainedTeam
 
-LOSSES = ("q", "double_q", "clipped")
+LOSSES = ("q", "double_q")
 """Possible values of `CompiledForm.loss`."""
 TEAM_LOSSES = ("mixed_q", "double_mixed_q")
 """Possible values of `CompiledForm.loss` of a `JointAlgorithm`."""
@@ -47,20 +46,7 @@ def compiled_steps(team: TrainedTeam) -> GradientSteps | None:
     if team.is_joint:
         return TeamSteps(team, [TeamStep(team, form, stacked, optimizers)])
     parts = team.algorithm, team.backend, stacked, optimizers
-    if form.loss == "clipped":
-        _check_critic(form, team.algorithm.phases[0].trains, stacked)
-        return PPOUpdates(team, [PPOUpdate(*parts)])
     return QSteps(team, [QStep(*parts, double=form.loss == "double_q")])
-
-
-def _check_critic(form: CompiledForm, trains: Sequence[str], nets: Mapping[str, StackedNetwork]) -> None:
-    """Raise TypeError unless the networks that a phase of the loss "clipped" trains are those of its kernel."""
-    first, *others = trains
-    if first != form.network or [nets[name].plan.heads[0].width for name in others] != [1]:
-        raise TypeError(
-            f"CompiledForm(loss='clipped'): its phase must train {form.network!r} and a critic of one output, in "
-            f"this order; it trains {trains}"
-        )
 
 
 def own_form(algorithm: Algorithm) -> CompiledForm | None:
@@ -101,6 +87,4 @@ def is_supported(algorithm: Algorithm, backend: Backend) -> bool:
 
 
 def _is_known(network: Network, form: CompiledForm, name: str) -> TypeGuard[StackedNetwork]:
-    acts = name == form.network
-    joined = not acts and (form.loss == "clipped" or form.loss in TEAM_LOSSES)
-    return is_known(network, free=form.rule == "gaussian" and acts, joined=joined)
+    return is_known(network, joined=name != form.network and form.loss in TEAM_LOSSES)

@@ -11,7 +11,9 @@ from marltrain.core.errors import ConfigError, error_text
 from marltrain.core.layout import Array
 from marltrain.policies.learner.fallback import fall_back
 from marltrain.policies.learner.gradient_step import GradientStep
-from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in
+from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in, as_arrays
+from marltrain.policies.learner.programs.rollout_program import RolloutProgram
+from marltrain.policies.learner.programs.row_blocks import RowBlocks
 from marltrain.policies.learner.programs.step_program import StepProgram
 from marltrain.policies.learner.programs.step_table import StepTable, step_table
 from marltrain.policies.learner.trained_team import ALONE, Columns, TrainedTeam
@@ -34,6 +36,8 @@ class ProgramStep(GradientStep):
     notice tells once, and the steps whose gradient noise is measured.
 
     The first gradient of an algorithm that is not marltrain's own is computed by the framework, too, and compared.
+
+    recordable: False once a recording has failed.  compared: whether the first gradient has been compared, or need not.
     """
 
     def __init__(self, number: int, team: TrainedTeam) -> None:
@@ -41,19 +45,19 @@ class ProgramStep(GradientStep):
         super().__init__(number, team)
         self._function = self.compute  # while noise is measured: without compilation
         self._programs: dict[Any, StepProgram] = {}
-        self._recordable = True
+        self.recordable = True
         algorithms = [type(member.algorithm) for member in team.members.values()]
-        self._compared = all(kind.__module__.startswith("marltrain.") for kind in algorithms)
+        self.compared = all(kind.__module__.startswith("marltrain.") for kind in algorithms)
 
     def __call__(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> Any:
         """Make one gradient step, see `GradientStep`; returns an array.
 
         Raises ConfigError if the first gradient of a user's algorithm differs from the framework's.
         """
-        if self._recordable and not self.measures:
+        if self.recordable and not self.measures:
             arrays = [self.backend.numpy(tensor) for tensor in leaves(columns)]
             if (program := self._program(columns, arrays)) is not None:
-                if not self._compared:
+                if not self.compared:
                     self._compare(columns, arrays, numbers, due)
                 return self._run(program, arrays, numbers, due)
         return super().__call__(columns, numbers, due)
@@ -68,7 +72,7 @@ class ProgramStep(GradientStep):
 
     def measure_noise(self, *, on: bool) -> None:
         """See `GradientStep`."""
-        if self._recordable:
+        if self.recordable:
             self.measures = on
         else:
             super().measure_noise(on=on)
@@ -78,7 +82,7 @@ class ProgramStep(GradientStep):
         shapes = (*paths(columns), *((array.shape, array.dtype.char) for array in arrays))
         if (program := self._programs.get(shapes)) is None:
             try:
-                made = self._table(self._as_arrays(columns))
+                made = self._table(as_arrays(self.backend, columns))
             except Exception as error:  # of functions of the user, too; nothing has been changed
                 self._fall_back(error)
                 return None
@@ -88,11 +92,25 @@ class ProgramStep(GradientStep):
             self._programs[shapes] = program
         return program
 
-    def _as_arrays(self, tree: Any) -> Any:
-        """Return a tree of tensors as arrays on their memory."""
-        if isinstance(tree, Mapping):
-            return {name: self._as_arrays(part) for name, part in tree.items()}
-        return None if tree is None else self.backend.numpy(tree)
+    def rollout_program(self, columns: Columns, blocks: RowBlocks, rows: int) -> RolloutProgram | None:
+        """Return the program for minibatches of `rows` rows of a rollout; None if the phase cannot be recorded.
+
+        columns: of all rows, arrays, with the weights of a minibatch.
+        """
+        try:
+            made = step_table(self, columns, blocks.block, blocks.rest, rows)
+            if made.blocks and made.table.arena > LARGEST_ARENA:
+                less = blocks.smaller(-(-made.table.arena // LARGEST_ARENA))
+                made = step_table(self, columns, less.block, less.rest, rows)
+        except Exception as error:  # of functions of the user, too; nothing has been changed
+            self._fall_back(error)
+            return None
+        return RolloutProgram(self, made)
+
+    def compare(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> None:
+        """Compare the first gradient of a user's algorithm with the framework's; raises ConfigError."""
+        if not self.compared:
+            self._compare(columns, [self.backend.numpy(tensor) for tensor in leaves(columns)], numbers, due)
 
     def _table(self, columns: Columns, *, moves: bool = True) -> StepTable:
         """Return the table for columns of these shapes; in blocks of rows if all rows need much memory."""
@@ -106,7 +124,7 @@ class ProgramStep(GradientStep):
     def _fall_back(self, error: Exception) -> None:
         """Let the framework compute the phase from now on; raises ConfigError if programs are required."""
         fall_back(self.team, self.phase, f"it cannot be recorded: {error_text(error)}")
-        self._recordable = False
+        self.recordable = False
         self._function = self.backend.function(self.compute)
 
     def _compare(self, columns: Columns, arrays: list[Array], numbers: Mapping[str, Any], due: Array) -> None:
@@ -114,7 +132,7 @@ class ProgramStep(GradientStep):
 
         Raises ConfigError for a difference: the loss depends on more than its arguments, or is no sum over rows.
         """
-        given = self._as_arrays(columns)
+        given = as_arrays(self.backend, columns)
         program = StepProgram(self, self._table(given, moves=False), list(arrays_in(given, COLUMNS)))
         _, expected = self._gradients(self._over_rows({**columns}), self.team.hyper(numbers))
         program.run(arrays, numbers, due)
@@ -132,7 +150,7 @@ class ProgramStep(GradientStep):
                     f"is {largest:.3g}; expected at most {LARGEST_DIFFERENCE} of that. A loss must be a sum over rows "
                     "that depends on its arguments only. Otherwise leave jit_compile out"
                 )
-        self._compared = True
+        self.compared = True
 
 
 def rows_of(columns: Columns) -> int:

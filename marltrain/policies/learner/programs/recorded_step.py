@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.learner.gradient_step import ERRORS, TOTAL, GradientStep
 from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns
@@ -68,10 +69,13 @@ def recorded_losses(
     return Recording(tape, outputs, derive(loss, {name: nets[name].leaf for name in step.trains}))
 
 
-def recorded_over_rows(step: GradientStep, columns: Columns) -> Recording:
-    """Record the columns of an agent alone that are computed over all rows, and replace given ones or are new."""
+def recorded_over_rows(step: GradientStep, columns: Columns, rows: int | None = None) -> Recording:
+    """Record the columns of an agent alone that are computed over all rows, and replace given ones or are new.
+
+    rows: of a minibatch; None: as many as the columns have.
+    """
     tape = Tape()
-    batch = TensorBatch(**inputs(tape, columns, COLUMNS, step, None)[ALONE])
+    batch = TensorBatch(**inputs(tape, columns, COLUMNS, step, rows)[ALONE])
     before = dict(batch.columns)
     step.team.algorithm.over_rows(ops, batch)
     made = {name: value for name, value in batch.columns.items() if value is not before.get(name)}
@@ -99,6 +103,13 @@ def hyper_of(tape: Tape, step: GradientStep) -> dict[str, dict[str, Symbol]]:
         key: {name: tape.input(f"{HYPER}/{key}/{name}", (agents[key], 1)) for name in member.algorithm.numbers()}
         for key, member in step.team.members.items()
     }
+
+
+def as_arrays(backend: Backend, tree: Any) -> Any:
+    """Return a tree of tensors as arrays on their memory."""
+    if isinstance(tree, Mapping):
+        return {name: as_arrays(backend, part) for name, part in tree.items()}
+    return None if tree is None else backend.numpy(tree)
 
 
 def arrays_in(tree: Any, path: str) -> dict[str, Array]:

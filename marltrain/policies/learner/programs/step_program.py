@@ -1,4 +1,4 @@
-"""StepProgram: a table of a gradient step, bound to the arrays of a learner."""
+"""Programs of gradient steps: tables bound to the arrays of a learner."""
 
 from __future__ import annotations
 
@@ -16,38 +16,25 @@ from marltrain.policies.tape.assembly.segments import GRADIENT
 from marltrain.policies.tape.program import Program
 
 
-class StepProgram:
-    """The program of a phase for columns of fixed shapes.
+class BoundTable:
+    """A table of a phase with the weights, moments and step counts of the networks, which it reads and writes in place.
 
-    It reads and writes the weights, moments and step counts of the networks where they are.
-    metrics: names of the values that a run returns.
-    gradients: network -> [K, N], those of the latest run of a table that does not move the weights; else empty.
-    errors: [K, B], those of the rows of the latest run; None if the phase gives none.
+    metrics: names of the values that a step returns.
     """
 
-    def __init__(self, step: GradientStep, made: StepTable, columns: Sequence[str]) -> None:
-        """Bind the arrays of the learner; they stay where they are while the program lives.
-
-        columns: the names of all columns, in the order of the arrays of `run`.
-        """
+    def __init__(self, step: GradientStep, made: StepTable) -> None:
+        """Bind the arrays of the learner; they stay where they are while the program lives."""
         team, table = step.team, made.table
         self.team, self.backend, self.metrics = team, step.backend, made.metrics
-        self.execution = Program(table).execution(agents=1 if team.is_joint else team.num_agents, blocks=made.blocks)
+        agents = 1 if team.is_joint else team.num_agents
+        self.execution = Program(table).execution(
+            agents=agents, blocks=made.blocks, rests=made.rests, groups=made.groups
+        )
         self._segments = {segment.name: segment for segment in table.segments}
-        self._columns = {name: i for i, name in enumerate(columns) if name in self._segments}
-        self._numbers = np.array([table.number(name) for name in self._columns], np.int64)
-        self._layout: object = None  # that of the columns that are bound
-        self._copied: list[int] = []  # columns that the program reads from copies
         self._hyper: dict[str, Any] = {}  # member -> the tensor of numbers that is bound
         self._due = np.ones(team.num_agents, np.bool_)
-        self._measured = np.zeros((len(made.metrics), team.num_agents), np.float32)
         self._bind(self._state())
         self._bind({f"{DUE}/{key}": own for key, own in team.by_member(self._due).items()})
-        self._bind({f"{MEASURED}/{name}": row for name, row in zip(made.metrics, self._measured, strict=True)})
-        self._bind_results()
-        arrays = self.execution.arrays
-        self.errors: Array | None = arrays.get(f"{MEASURED}/{ERRORS}")
-        self.gradients = {name: arrays[GRADIENT + name] for name in step.trains if GRADIENT + name in arrays}
 
     def _state(self) -> dict[str, Array]:
         """Return the weights of all networks, and moments and step counts of those that have an optimizer."""
@@ -56,23 +43,52 @@ class StepProgram:
             tensors |= {f"{slot}/{name}": value for slot, value in optimizer.state().items()}
         return {name: self.backend.numpy(tensor) for name, tensor in tensors.items()}
 
+    def _bind(self, arrays: Mapping[str, Array]) -> None:
+        self.execution.bind({name: array for name, array in arrays.items() if name in self._segments})
+
+    def _bind_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """Bind the numbers of each member that are not bound already, tensors [H, K_i, 1]."""
+        for key, own in numbers.items():
+            if own is not self._hyper.get(key):
+                self._hyper[key] = own
+                names = self.team.members[key].algorithm.numbers()
+                rows = zip(names, self.backend.numpy(own), strict=True)
+                self._bind({f"{HYPER}/{key}/{name}": row for name, row in rows})
+
+
+class StepProgram(BoundTable):
+    """The program of a phase for columns of fixed shapes.
+
+    gradients: network -> [K, N], those of the latest run of a table that does not move the weights; else empty.
+    errors: [K, B], those of the rows of the latest run; None if the phase gives none.
+    """
+
+    def __init__(self, step: GradientStep, made: StepTable, columns: Sequence[str]) -> None:
+        """See `BoundTable`.  columns: the names of all columns, in the order of the arrays of `run`."""
+        super().__init__(step, made)
+        self._columns = {name: i for i, name in enumerate(columns) if name in self._segments}
+        self._numbers = np.array([made.table.number(name) for name in self._columns], np.int64)
+        self._layout: object = None  # that of the columns that are bound
+        self._copied: list[int] = []  # columns that the program reads from copies
+        self._measured = np.zeros((len(made.metrics), self.team.num_agents), np.float32)
+        self._bind({f"{MEASURED}/{name}": row for name, row in zip(made.metrics, self._measured, strict=True)})
+        self._bind_results()
+        arrays = self.execution.arrays
+        self.errors: Array | None = arrays.get(f"{MEASURED}/{ERRORS}")
+        self.gradients = {name: arrays[GRADIENT + name] for name in step.trains if GRADIENT + name in arrays}
+
     def _bind_results(self) -> None:
         """Bind new arrays for what else the program writes."""
         for name, segment in self._segments.items():
             if segment.written and not segment.is_own and name not in self.execution.arrays:
                 self.execution.bind({name: self.execution.empty(name)})
 
-    def _bind(self, arrays: Mapping[str, Array]) -> None:
-        self.execution.bind({name: array for name, array in arrays.items() if name in self._segments})
-
     def run(self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array) -> Array:
         """Make the step for the agents that are `due` [K] bool; return its metrics [M, K].
 
         numbers: tensors, see `GradientStep`.
         """
-        for key, own in numbers.items():
-            if own is not self._hyper.get(key):
-                self._bind_numbers(key, own)
+        self._bind_numbers(numbers)
         arrays = [columns[i] for i in self._columns.values()]
         if (layout := [(array.strides, array.flags.aligned) for array in arrays]) != self._layout:
             self._bind_columns(arrays)
@@ -85,16 +101,13 @@ class StepProgram:
         self.execution.run(None if self.team.is_joint or self.errors is not None else due)
         return self._measured.copy()
 
-    def _bind_numbers(self, key: str, numbers: Any) -> None:
-        """Bind the numbers of a member, a tensor [H, K_i, 1]."""
-        self._hyper[key] = numbers
-        names = self.team.members[key].algorithm.numbers()
-        rows = zip(names, self.backend.numpy(numbers), strict=True)
-        self._bind({f"{HYPER}/{key}/{name}": row for name, row in rows})
-
     def _bind_columns(self, arrays: Sequence[Array]) -> None:
         """Check columns, and find those that must be copied: the numbers of an agent, or of a team, have gaps."""
-        each = [array if self.team.is_joint else array[:1] for array in arrays]
-        self._copied = [i for i, own in enumerate(each) if not (own.flags.c_contiguous and own.flags.aligned)]
+        self._copied = [i for i, array in enumerate(arrays) if has_gaps(array if self.team.is_joint else array[:1])]
         plain = [array.copy("C") if i in self._copied else array for i, array in enumerate(arrays)]
         self._bind(dict(zip(self._columns, plain, strict=True)))
+
+
+def has_gaps(array: Array) -> bool:
+    """Return whether a program must read an array from a copy."""
+    return not (array.flags.c_contiguous and array.flags.aligned)

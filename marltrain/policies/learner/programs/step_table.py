@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from marltrain.policies.learner.gradient_step import ERRORS, TOTAL, Clipped, GradientStep
@@ -30,60 +30,86 @@ from marltrain.policies.tape.symbols import Symbol, Tape
 
 NORM, FACTOR, FINE, GOING = "norm", "factor", "fine", "going"
 """Beginnings of the names of numbers between the gradients and the optimizers: of a network, or of a member."""
+OF_SEGMENTS: dict[str, Role] = {f"{MEASURED}/{ERRORS}": "rows", f"{MEASURED}/{TOTAL}": "own sum"}
+"""Roles of what losses give beside metrics."""
+MOST_GROUPS = 4
+"""Groups of blocks of an agent's rows."""
+WEIGHT = f"{COLUMNS}/{ALONE}/weight"
+"""The segment of the weights of rows of agents alone."""
 
 
 @dataclass(frozen=True)
 class StepTable:
     """The table of a gradient step for columns of fixed shapes.
 
-    blocks: whole blocks of rows of an agent; 1 of a team, whose rows are computed at once.
+    blocks, rests: blocks of rows of an agent, and smaller ones behind them; a team has one block, of all rows.
+    groups: of blocks, which threads may compute at the same time.
     metrics: names of the metrics, [K] each.
     """
 
     table: Table
     blocks: int
+    rests: int
+    groups: int
     metrics: tuple[str, ...]
 
 
-def step_table(step: GradientStep, columns: Columns, block: int, *, moves: bool = True) -> StepTable:
+def step_table(
+    step: GradientStep, columns: Columns, block: int, rest: int = 0, rows: int | None = None, *, moves: bool = True
+) -> StepTable:
     """Record the step of a phase for columns of the shapes and types of `columns`, arrays.
 
     The program computes one of the agents alone at a time, in blocks of `block` rows; all agents of a team at once.
+    rest: of the smaller blocks behind them; 0: one, of the rows that remain.
+    rows: of a minibatch, whose numbers among those of the columns are the segment `table.INDEX`, and which has weights
+      of its own; None: the columns are those of a minibatch.
     moves: whether it moves the weights; otherwise it ends with the metrics of the loss, and with the gradients.
     Raises an exception of any type for what cannot be recorded.
     """
     recordings: dict[Section, Recording] = {}
-    blocks = 1
+    blocks, rests = 1, 0
     if step.team.is_joint:
         recordings["block"] = recorded_losses(step, columns, None)
     else:
-        recordings["before"] = before = recorded_over_rows(step, columns)
-        blocks, rest = divmod(columns[ALONE]["weight"].shape[1], block)
-        recordings["block"] = recorded_losses(step, columns, block, before.outputs)
-        if rest:
-            recordings["rest"] = recorded_losses(step, columns, rest, before.outputs)
-    measured = recordings["block"].outputs
+        recordings["before"] = before = recorded_over_rows(step, columns, rows)
+        blocks, behind = divmod(columns[ALONE]["weight"].shape[1] if rows is None else rows, block)
+        rest = rest or behind
+        rests = -(-behind // rest) if rest else 0
+        sizes: dict[Section, int] = {"block": block if blocks else 0, "rest": rest}
+        for section, size in sizes.items():
+            if size:
+                recordings[section] = recorded_losses(step, columns, size, before.outputs)
+    measured = next(recordings[section].outputs for section in ("block", "rest") if section in recordings)
     gradients: Role = "own sum" if moves else "sum"
-    roles = _roles(step, columns, recordings) | {f"{GRADIENT}{name}": gradients for name in step.trains}
+    given: Role = "rows" if rows is None else "gathered"
+    made = recordings["before"].outputs if "before" in recordings else {}
+    roles = _roles(step, columns, made, measured, given) | {f"{GRADIENT}{name}": gradients for name in step.trains}
     assembler = Assembler(roles, by_agent=not step.team.is_joint)
     for section, recording in recordings.items():
         assemble(assembler, section, recording)
     names = [*measured, *(_write_moves(assembler, step, measured) if moves else ())]
     metrics = [name.removeprefix(f"{MEASURED}/") for name in names]
-    return StepTable(assembler.table(), blocks, tuple(name for name in metrics if name not in (ERRORS, TOTAL)))
+    shown = tuple(name for name in metrics if name not in (ERRORS, TOTAL))
+    return StepTable(assembler.table(), blocks, rests, max(1, min(blocks + rests, MOST_GROUPS)), shown)
 
 
-def _roles(step: GradientStep, columns: Columns, recordings: Mapping[Section, Recording]) -> dict[str, Role]:
-    """Return the roles of the segments that are not the arrays of an agent, or of a team."""
+def _roles(
+    step: GradientStep, columns: Columns, made: Mapping[str, Symbol], measured: Iterable[str], given: Role
+) -> dict[str, Role]:
+    """Return the roles of the segments that are not the arrays of an agent, or of a team.
+
+    made: what is computed over all rows.  measured: the metrics of the losses.  given: the role of columns.
+    """
     roles: dict[str, Role] = dict.fromkeys((f"{NORM}/{name}" for name in step.trains), "own")
     roles |= dict.fromkeys((f"{what}/{key}" for what in (FACTOR, FINE, GOING) for key in agents_of(step)), "own")
     if step.team.is_joint:
         return roles | dict.fromkeys(_numbers_of_team(step), "own")
-    roles |= {name: "rows" for name, array in arrays_in(columns, COLUMNS).items() if array.ndim > 1}
-    for name, value in recordings["before"].outputs.items():
+    roles |= {name: given for name, array in arrays_in(columns, COLUMNS).items() if array.ndim > 1}
+    roles[WEIGHT] = "rows"
+    for name, value in made.items():
         roles[name] = "own rows" if value.ndim > 1 else "own"
-    for name in recordings["block"].outputs:
-        roles[name] = "rows" if name == f"{MEASURED}/{ERRORS}" else "sum"
+    for name in measured:
+        roles[name] = OF_SEGMENTS.get(name, "sum")
     return roles
 
 

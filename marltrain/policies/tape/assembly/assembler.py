@@ -42,7 +42,7 @@ class Assembler:
         starts = self.is_sum(name) and name not in self.segments.found
         where = self.segments.add(name, shape, dtype, section, written=written)
         if starts:
-            self.emit("before", "zero", out=where, size=int(np.prod(shape)))
+            self.emit("start", "zero", out=where, size=int(np.prod(shape)))
         return where
 
     def is_sum(self, name: str) -> bool:

@@ -32,6 +32,7 @@ class Segments:
         """Start without segments.  roles: name -> role, of those that are not "agent"."""
         self._roles: dict[str, Role] = {INDEX: "rows", **roles}
         self.found: dict[str, Segment] = {}
+        self._rows: dict[Section, int] = {}  # of each section
 
     def role(self, name: str) -> Role:
         """Return the role of a name; gradients are sums of the thread unless they have another."""
@@ -46,6 +47,8 @@ class Segments:
         if role in WITH_ROWS and len(shape) < 2:
             raise AssemblyError(f"segment {name!r}: expected the rows in axis 1, got shape {tuple(shape)}")
         rows: dict[Section, int] = {section: shape[1]} if role in WITH_ROWS else {}
+        if rows and shape[1] != (known := self._rows.setdefault(section, shape[1])):
+            raise AssemblyError(f"segment {name!r}: expected {known} rows in section {section!r}, got {shape[1]}")
         new = Segment(name, DTYPES[dtype], (*shape[:1], 0, *shape[2:]) if rows else tuple(shape), role, rows, written)
         old = self.found.get(name, new)
         if old.shape != new.shape or old.dtype != new.dtype or {**rows, **old.rows} != {**old.rows, **rows}:

@@ -27,10 +27,10 @@ DTYPES: dict[DType, np.dtype[Any]] = {
     "bytes": np.dtype(np.bool_), "pixels": np.dtype(np.uint8),
 }  # fmt: skip
 """Data types of a recording in memory."""
-Section = Literal["before", "block", "rest", "after"]
-SECTIONS: tuple[Section, ...] = ("before", "block", "rest", "after")
-"""Parts of a table: once for an agent before its rows, for each block of rows, for the rows behind the last block, once
-after all.
+Section = Literal["before", "start", "block", "rest", "after"]
+SECTIONS: tuple[Section, ...] = ("before", "start", "block", "rest", "after")
+"""Parts of a table: once for an agent before its rows, at the start of each group of blocks (whose sums begin at 0),
+for each block of rows, for each smaller block of the rows behind them, once after all.
 """
 
 
@@ -56,16 +56,21 @@ class Segment:
         return self.role in ("own", "own rows", "own sum")
 
     @property
-    def step(self) -> int:
-        """Rows from one block to the next."""
-        return 0 if self.role == "gathered" else self.rows.get("block", 0)
+    def is_sum(self) -> bool:
+        """Whether it is summed over the blocks of rows."""
+        return self.role in ("sum", "own sum")
 
-    def rows_in(self, blocks: int) -> int | None:
-        """Return the number of rows with so many blocks; None if the array may have any number."""
+    @property
+    def moves(self) -> bool:
+        """Whether each block of rows has its own part of the array."""
+        return bool(self.rows) and self.role != "gathered"
+
+    def rows_in(self, blocks: int, rests: int) -> int | None:
+        """Return the number of rows with so many blocks of both kinds; None if the array may have any number."""
         if self.role == "gathered":
             return None
         if "block" in self.rows or "rest" in self.rows:
-            return blocks * self.rows.get("block", 0) + self.rows.get("rest", 0)
+            return blocks * self.rows.get("block", 0) + rests * self.rows.get("rest", 0)
         return self.rows["before"]
 
 
@@ -93,6 +98,24 @@ class Table:
     def __post_init__(self) -> None:
         """Make the instructions read-only."""
         self.instructions.flags.writeable = False
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block; 0 if blocks have no rows."""
+        return self._rows("block")
+
+    @property
+    def rest_rows(self) -> int:
+        """Rows of a block of the section `rest`; 0 without this section."""
+        return self._rows("rest")
+
+    def blocks_of(self, rows: Array) -> tuple[Array, Array]:
+        """Return how many blocks, and smaller ones behind them, hold some numbers of rows."""
+        blocks = rows // self.block_rows if self.block_rows else np.zeros_like(rows)
+        return blocks, -(-(rows - blocks * self.block_rows) // (self.rest_rows or 1))
+
+    def _rows(self, section: Section) -> int:
+        return max((segment.rows.get(section, 0) for segment in self.segments), default=0)
 
     def number(self, name: str) -> int:
         """Return the number of the segment with a name; raises KeyError."""

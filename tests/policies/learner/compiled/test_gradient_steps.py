@@ -14,19 +14,15 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.layout import Layout
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
-from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.interface.algorithm import CompiledForm
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.compiled.gradient_steps import LARGEST, LOSSES, can_learn, compiled_steps
-from marltrain.policies.learner.compiled.ppo_update import PPOUpdate, PPOUpdates
 from marltrain.policies.learner.compiled.q_update import QStep, QSteps
 from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.networks.specs import CNN, MLP, Head, NetworkDefinition, Plan
 from tests.policies.learner.compiled.test_q_update import CLOSE, COMPILED, PLAIN, assert_close, learn_on, scattered
 from tests.policies.some_batches import IMAGE, PICTURE_AND_VECTOR, VECTOR
 
-MADE: dict[Any, tuple[type[GradientSteps], type]] = {mt.DQN: (QSteps, QStep), mt.PPO: (PPOUpdates, PPOUpdate)}
-ALGORITHMS: dict[Any, Any] = {mt.DQN: DQNAlgorithm, mt.PPO: PPOAlgorithm}
 THREE = spaces.Discrete(3)
 
 
@@ -35,16 +31,14 @@ def made_for(agent: Any) -> bool:
     passes = agent.learner_.steps
     if type(passes) is GradientSteps:
         return False
-    ((whole, part),) = [result for kind, result in MADE.items() if isinstance(agent, kind)]
-    assert type(passes) is whole
-    assert [type(one) for one in passes] == [part]
+    assert type(passes) is QSteps
+    assert [type(one) for one in passes] == [QStep]
     return True
 
 
 # Settings -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -65,41 +59,29 @@ def made_for(agent: Any) -> bool:
     ],
     ids=str,
 )
-def test_which_agents(make, settings, expected):
+def test_which_agents(settings, expected):
     given = {"space": VECTOR, "jit_compile": True, **settings}
-    assert made_for(make(given.pop("space"), THREE, seed=0, device="cpu", **given)) is expected
+    assert made_for(mt.DQN(given.pop("space"), THREE, seed=0, device="cpu", **given)) is expected
 
 
 @pytest.mark.parametrize(
-    ("make", "settings", "expected"),
-    [
-        (mt.DQN, {"double": False, "tau": 0.1, "n_step": 3}, True),
-        (mt.DQN, {"dueling": True}, False),
-        (mt.PPO, {"value_clip": 0.2, "normalize_advantage": False, "epochs": 1, "critic_learning_rate": 1e-3}, True),
-        (mt.PPO, {"critic_network": MLP((9,), "relu"), "network": MLP((4, 4))}, True),
-        (mt.PPO, {"critic_network": MLP((180, 180)), "network": MLP((4,))}, False),
-        (mt.PPO, {"critic_network": MLP((4,)), "network": MLP((180, 180))}, False),
-        (mt.PPO, {"critic_network": MLP((4,), "elu")}, False),
-        (mt.PPO, {"critic_network": torch.nn.Linear(5, 1), "jit_compile": False}, False),
-        (mt.PPO, {"actions": spaces.Discrete(1)}, True),
-        (mt.PPO, {"actions": spaces.Box(-1, 1, (2,), np.float32)}, True),
-        (mt.PPO, {"actions": spaces.Box(-1, 1, (2,), np.float32), "policy": "state_gaussian"}, False),
-        (mt.PPO, {"actions": spaces.MultiDiscrete([2, 3])}, False),
-    ],
-    ids=str,
+    ("settings", "expected"), [({"double": False, "tau": 0.1, "n_step": 3}, True), ({"dueling": True}, False)]
 )
-def test_which_agents_of_one_algorithm(make, settings, expected):
-    given = {"actions": THREE, "jit_compile": True, **settings}
-    assert made_for(make(VECTOR, given.pop("actions"), seed=0, device="cpu", **given)) is expected
+def test_which_agents_by_settings_of_dqn(settings, expected):
+    assert made_for(mt.DQN(VECTOR, THREE, seed=0, device="cpu", jit_compile=True, **settings)) is expected
+
+
+def test_compiled_code_makes_no_steps_of_ppo():
+    agent: Any = mt.PPO(VECTOR, THREE, seed=0, device="cpu", jit_compile=True)
+    assert type(agent.learner_.steps) is GradientSteps
 
 
 # Backends and networks ------------------------------------------------------------------------------------------------
 
 
-def algorithm_of(make: Any = mt.DQN, kind: Any = None, **settings: Any) -> Any:
+def algorithm_of(kind: Any = DQNAlgorithm, **settings: Any) -> Any:
     """The algorithm of an agent of this class, or of one that is."""
-    kind = kind or ALGORITHMS[make]
-    return type("Agent", (make,), {"algorithm_class": kind})(VECTOR, spaces.Discrete(4), seed=0, **settings).algorithm
+    return type("Agent", (mt.DQN,), {"algorithm_class": kind})(VECTOR, spaces.Discrete(4), seed=0, **settings).algorithm
 
 
 def net(spec: Any, inputs: int = 5, choices: int = 3, heads: int = 1) -> Any:
@@ -120,7 +102,6 @@ def learns(algorithm: Any, backend: Any = COMPILED, **nets: Any) -> bool:
     return result
 
 
-@pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize(
     ("backend", "expected"),
     [
@@ -131,9 +112,9 @@ def learns(algorithm: Any, backend: Any = COMPILED, **nets: Any) -> bool:
     ],
     ids=str,
 )
-def test_which_backends(make, backend, expected):
+def test_which_backends(backend, expected):
     given = SimpleNamespace(**{"jit_compile": True, "shares_memory": True, "strategy": None, **backend})
-    assert learns(algorithm_of(make), given) is expected
+    assert learns(algorithm_of(), given) is expected
 
 
 def test_a_backend_of_torch_shares_memory_on_a_cpu():
@@ -143,7 +124,6 @@ def test_a_backend_of_torch_shares_memory_on_a_cpu():
     assert tensor.tolist() == [0, 5, 0]
 
 
-@pytest.mark.parametrize(("make", "name"), [(mt.DQN, "q"), (mt.PPO, "actor"), (mt.PPO, "critic")])
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -154,16 +134,12 @@ def test_a_backend_of_torch_shares_memory_on_a_cpu():
     ],
     ids=["as many weights as may be", "more", "two heads", "no plan"],
 )
-def test_which_networks(make, name, given, expected):
-    """Each of them that a phase moves."""
-    assert learns(algorithm_of(make), **{name: given}) is expected
+def test_which_networks(given, expected):
+    assert learns(algorithm_of(), q=given) is expected
 
 
-@pytest.mark.parametrize("make", MADE)
-def test_a_model_of_ones_own_learns_by_its_framework(make):
-    """Also where only the actor is one."""
-    own = {"critic_network": MLP((4,))} if make is mt.PPO else {}
-    learner = make(VECTOR, THREE, seed=0, network=torch.nn.Linear(5, 3), device="cpu", **own).learner_
+def test_a_model_of_ones_own_learns_by_its_framework():
+    learner: Any = mt.DQN(VECTOR, THREE, seed=0, network=torch.nn.Linear(5, 3), device="cpu").learner_
     team: Any = SimpleNamespace(algorithm=learner.algorithm, backend=COMPILED)
     assert can_learn(learner.algorithm.compiled_form(), team, learner.weights.nets) is False
 
@@ -199,23 +175,6 @@ class Unknown(DQNAlgorithm):
         return CompiledForm("q", "epsilon_greedy", "huber")
 
 
-class BoldPPO(PPOAlgorithm):
-    """Learns otherwise, and says nothing of it."""
-
-    def over_rows(self, ops, batch):
-        batch.advantage = 2 * batch.advantage
-
-
-class SamePPO(PPOAlgorithm):
-    def compiled_form(self):
-        return CompiledForm("actor", "categorical", "clipped")
-
-
-class OnlyActsPPO(PPOAlgorithm):
-    def compiled_form(self):
-        return CompiledForm("actor", "categorical")
-
-
 def with_phases(kind: Any, change: Any) -> Any:
     """An algorithm with other phases, that says nothing else than before."""
 
@@ -239,20 +198,16 @@ def twice(kind: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("make", "kind", "expected"),
+    ("kind", "expected"),
     [
-        (mt.DQN, DQNAlgorithm, True), (mt.DQN, Same, True),
-        (mt.DQN, Bold, False), (mt.DQN, OnlyActs, False), (mt.DQN, Silent, False),
-        (mt.DQN, seldom(DQNAlgorithm), False), (mt.DQN, twice(DQNAlgorithm), False),
-        (mt.PPO, PPOAlgorithm, True), (mt.PPO, SamePPO, True),
-        (mt.PPO, BoldPPO, False), (mt.PPO, OnlyActsPPO, False), (mt.PPO, seldom(PPOAlgorithm), False),
-        (mt.PPO, twice(PPOAlgorithm), False),
+        (DQNAlgorithm, True), (Same, True), (Bold, False), (OnlyActs, False), (Silent, False),
+        (seldom(DQNAlgorithm), False), (twice(DQNAlgorithm), False),
     ],
 )  # fmt: skip
-def test_an_algorithm_of_ones_own_learns_as_it_says(make, kind, expected):
-    algorithm = algorithm_of(make, kind)
+def test_an_algorithm_of_ones_own_learns_as_it_says(kind, expected):
+    algorithm = algorithm_of(kind)
     learner, plain = (AlgorithmLearner(algorithm, backend, [0], draw=True) for backend in (COMPILED, PLAIN))
-    assert type(learner.steps) is (MADE[make][0] if expected else GradientSteps)
+    assert type(learner.steps) is (QSteps if expected else GradientSteps)
     assert (compiled_steps(learner.steps.team) is None) is not expected
     assert compiled_steps(plain.steps.team) is None
 
@@ -261,7 +216,7 @@ def test_it_is_done_as_the_algorithm_says():
     """One that calls itself single is, whatever its settings are."""
     kinds = ((Same, True, COMPILED), (DQNAlgorithm, False, PLAIN), (DQNAlgorithm, True, PLAIN))
     result, plain, double = (
-        scattered(AlgorithmLearner(algorithm_of(mt.DQN, kind, double=double), backend, [0], draw=True))
+        scattered(AlgorithmLearner(algorithm_of(kind, double=double), backend, [0], draw=True))
         for kind, double, backend in kinds
     )
     learn_on(5, result, plain, double)
@@ -270,22 +225,8 @@ def test_it_is_done_as_the_algorithm_says():
 
 
 def test_a_loss_that_is_not_known_is_told():
-    assert LOSSES == ("q", "double_q", "clipped")
+    assert LOSSES == ("q", "double_q")
     with pytest.raises(
-        TypeError, match=r"CompiledForm\(loss=\.\.\.\): compiled code knows 'q', 'double_q', 'clipped'; not .*'huber'"
+        TypeError, match=r"CompiledForm\(loss=\.\.\.\): compiled code knows 'q', 'double_q'; not .*'huber'"
     ):
-        algorithm_of(mt.DQN, Unknown, jit_compile=True)
-
-
-@pytest.mark.parametrize(
-    ("trains", "told"),
-    [
-        (("critic", "actor"), r"must train 'actor' and a critic of one output, in this order; it trains \('critic', "),
-        (("actor",), r"it trains \('actor',\)"),
-        (("actor", "actor"), r"it trains \('actor', 'actor'\)"),
-    ],
-)
-def test_what_the_loss_of_ppo_is_of(trains, told):
-    kind = with_phases(PPOAlgorithm, lambda phase: (replace(phase, trains=trains),))
-    with pytest.raises(TypeError, match=told):
-        AlgorithmLearner(algorithm_of(mt.PPO, kind), COMPILED, [0], draw=True)
+        algorithm_of(Unknown, jit_compile=True)

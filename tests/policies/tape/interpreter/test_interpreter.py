@@ -7,17 +7,17 @@ import numpy as np
 
 from marltrain.policies.tape.assembly.assembler import Assembler
 from marltrain.policies.tape.instructions import NUMBERS
-from marltrain.policies.tape.interpreter.interpreter import run_program
+from marltrain.policies.tape.interpreter.interpreter import interpreter
 from marltrain.policies.tape.program import Program
 
 RUN = """
 import numpy as np
 from marltrain.policies.tape.assembly.assembler import Assembler
-from marltrain.policies.tape.interpreter.interpreter import run_program
+from marltrain.policies.tape.interpreter.interpreter import interpreter
 from marltrain.policies.tape.program import Program
 
 Program(Assembler({}).table()).execution().run()
-print(sum(run_program().stats.cache_hits.values()), sum(run_program().stats.cache_misses.values()))
+print(sum(interpreter().stats.cache_hits.values()), sum(interpreter().stats.cache_misses.values()))
 """
 
 
@@ -37,7 +37,7 @@ def test_one_machine_code_for_all_tables():
         execution.bind({"x": x})
         execution.run()
         assert not x.any()
-    assert len(run_program().signatures) == 1
+    assert len(interpreter().signatures) == 1
 
 
 def test_a_number_that_no_operation_has_does_nothing():

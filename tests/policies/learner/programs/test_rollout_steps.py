@@ -1,4 +1,4 @@
-"""Updates by PPO in compiled code move agents as the framework does, by any threads, and go on once loaded."""
+"""Steps over a rollout in one call move agents as the framework does, by any threads, and go on once loaded."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.backends import make_backend
 from marltrain.policies.compiled.optimizers import RULES
-from marltrain.policies.compiled.ppo_kernel import BLOCK, WORK
-from marltrain.policies.compiled.trained_network import TrainedNetwork
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.compiled.ppo_update import PPOUpdates, WorkArrays, give_way
-from marltrain.policies.learner.gradient_steps import GradientSteps
+from marltrain.policies.learner.programs.row_blocks import IN_ROWS
 from marltrain.policies.networks.specs import MLP
 from tests.policies.learner.compiled.test_q_update import assert_close, assert_metrics_close
 from tests.policies.learner.test_learner import moved, stacked
 from tests.policies.some_batches import VECTOR, of_agent, some_rollout, with_states
 
+BLOCK, REST = IN_ROWS
 FIVE = spaces.Discrete(5)
 LEARN = [(1, 1, 1), (1, 0, 1), (1, 1, 1), (0, 0, 0), (0, 1, 1)]
 """Which of three agents learn."""
@@ -36,7 +33,7 @@ def learner_of(*, compiled: bool = True, own: dict[str, tuple[Any, ...]] | None 
     kind = mt.MAPPO if "critic_input" in settings else mt.PPO
     agent: Any = kind(VECTOR, settings.pop("actions", FIVE), seed=0, device="cpu", **settings)
     learner = AlgorithmLearner(agent.algorithm, backend, [0, 1, 2], draw=True)
-    assert type(learner.steps) is (PPOUpdates if compiled else GradientSteps)
+    assert (learner.steps.over_rollouts is not None) == compiled
     for name, values in (own or {}).items():
         for row, value in enumerate(values):
             learner.set_hyper(row, name, value)
@@ -143,10 +140,10 @@ def test_updates_are_those_of_torch(case):
 
 
 def test_rollouts_of_more_rows_than_a_block():
-    """Minibatches of 2 blocks and a row at most, and of 3 rows at least."""
+    """Minibatches of 2 blocks and a row at most, and of 3 rows at least; of whole blocks, and of fewer rows."""
     native, plain = (learner_of(compiled=c, network=MLP((9,)), minibatches=2, epochs=2) for c in (True, False))
     rng = np.random.default_rng(0)
-    for counts in ([4 * BLOCK + 2, BLOCK + 9, 6], [2 * BLOCK, 2 * BLOCK + 2, 1]):
+    for counts in ([4 * BLOCK + 2, BLOCK + 9, 6], [2 * BLOCK, 2 * BLOCK + 2, 1], [4 * BLOCK, 3 * BLOCK - 30, 9]):
         assert_metrics_close(*update(rollout_of(rng, counts), native, plain))
     assert_close(native, plain)
 
@@ -232,7 +229,6 @@ def test_an_agent_learns_alone_as_it_does_among_others(kind, masked):
     """To the last bit, and without the padding that others' rows make; means over a rollout up to rounding."""
     agents = [mt.PPO(VECTOR, FIVE, seed=k, device="cpu", jit_compile=True, **KINDS[kind]) for k in range(3)]
     together, rng = stacked(agents), np.random.default_rng(4)
-    assert isinstance(together.steps, PPOUpdates)
     for counts in ([5, 17, 9], [31, 2, 8], [17, 17, 2 * BLOCK + 1]):
         rollout = rollout_of(rng, counts, masked=masked)
         (metrics,) = update(rollout, together)
@@ -249,77 +245,24 @@ def test_an_agent_learns_alone_as_it_does_among_others(kind, masked):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_make_the_same_bits(kind, monkeypatch):
-    """As many as there are, or as there are networks: they are kept, ended, and started anew."""
+    """As many as there are, or as there are groups of blocks: they are kept, ended, and started anew."""
     one, rng = learner_of(**KINDS[kind]), np.random.default_rng(6)
-    rollouts = [rollout_of(rng, counts, masked=True) for counts in ([150, 90, 31], *COUNTS)]
+    rollouts = [rollout_of(rng, counts, masked=True) for counts in ([6 * BLOCK + 5, 90, 2 * BLOCK], *COUNTS)]
     measured = [update(rollout, one)[0] for rollout in rollouts]
-    assert one.steps.steps[0]._pool is None
+    assert one.steps.over_rollouts._threads._pool is None
     for threads in (2, 3, 5, 64):
         many = learner_of(**KINDS[kind])
-        result = many.steps.steps[0]
         monkeypatch.setattr(many.backend, "threads", lambda threads=threads: threads)
         for rollout, expected in zip(rollouts[:-1], measured, strict=False):
             np.testing.assert_equal(update(rollout, many)[0], expected)
-        pool = result._pool
-        assert 1 <= len(pool._threads) <= 5  # two networks of each of three agents, less the thread of the caller
+        pool = many.steps.over_rollouts._threads._pool
+        assert pool is not None
         many.close()
-        assert result._pool is None
         assert not any(thread.is_alive() for thread in pool._threads)
         np.testing.assert_equal(update(rollouts[-1], many)[0], measured[-1])
         for row in range(3):
             assert not moved(one.export(row), many.export(row))
-        assert len(result._work._record) == min(threads, 6)
         many.close()
-
-
-def test_there_is_room_for_each_thread():
-    """For a block of rows of the observations and of all layers, weights transposed, zeros, and the largest matrix."""
-    learner = learner_of(network=MLP((3, 64)), critic_network=MLP((300,)))
-    parts = list(learner.steps.steps[0]._networks.values())
-    assert all(type(part) is TrainedNetwork for part in parts)
-    assert [part.widths for part in parts] == [[5, 3, 64, 5], [5, 300, 1]]
-    work = WorkArrays(parts)
-    first, again, more = work.of(2), work.of(1), work.of(3)
-    assert first == again
-    assert len(work._record) == 3
-    assert more == work.of(3)
-    sizes = [BLOCK * 5, BLOCK * 301, 5 * 300 + 300 + 301, 300, BLOCK * 300]
-    assert [array.size for array in work._arrays] == 3 * sizes
-    assert len({int(one[name]) for one in work._record for name in WORK.names or ()}) == 15
-
-
-def test_a_thread_that_waits_gives_way_where_it_can():
-    assert give_way() == give_way() != 0
-
-
-# Evaluating -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rows", [1, 9, BLOCK + 3])
-def test_what_networks_give_is_what_they_give(rows):
-    learner = learner_of(network=MLP((5, 24)), critic_network=MLP((7,), "relu"))
-    obs = torch.tensor(np.random.default_rng(rows).normal(size=(3, rows, 5)), dtype=torch.float32)
-    given = learner.steps.networks(learner.weights.nets)
-    assert given.keys() == learner.weights.nets.keys()
-    for name, outputs in (("actor", 5), ("critic", 1)):
-        (result,), (expected,) = given[name](obs), learner.weights.nets[name](obs)
-        assert result.shape == (3, rows, outputs)
-        np.testing.assert_allclose(result, expected.detach(), rtol=0, atol=1e-6)
-        assert abs(result[0] - result[1]).max() > 0.001
-        (again,) = given[name](obs.repeat_interleave(2, 1)[:, ::2])  # which does not lie in one piece
-        assert torch.equal(result, again)
-    for wrong in (obs.double(), obs[..., :4].contiguous(), obs[:2]):
-        with pytest.raises(TypeError, match="column 'inputs' must be float32"):
-            given["critic"](wrong)
-
-
-def test_outputs_of_a_normal_distribution_end_with_its_log_deviations():
-    learner = learner_of(network=MLP((5,)), actions=spaces.Box(-1, 1, (2,), np.float32), log_std=-0.3)
-    obs = torch.tensor(np.random.default_rng(0).normal(size=(3, 4, 5)), dtype=torch.float32)
-    (result,) = learner.steps.networks(learner.weights.nets)["actor"](obs)
-    (expected,) = learner.weights.nets["actor"](obs)
-    np.testing.assert_allclose(result, expected.detach(), rtol=0, atol=1e-6)
-    assert (result[..., 2:] == np.float32(-0.3)).all()
 
 
 # Saved ----------------------------------------------------------------------------------------------------------------
@@ -328,7 +271,6 @@ def test_outputs_of_a_normal_distribution_end_with_its_log_deviations():
 def trained(seed: int = 5, **settings: Any) -> Any:
     """An agent of compiled passes that has learned a little."""
     agent = mt.PPO(VECTOR, FIVE, seed=seed, device="cpu", jit_compile=True, minibatches=3, **settings)
-    assert isinstance(agent.learner_.steps, PPOUpdates)
     learn_on(2, agent.learner_)
     return agent
 
@@ -350,7 +292,7 @@ def test_a_saved_agent_goes_on_exactly(tmp_path):
     agent = trained()
     agent.save(tmp_path / "agent")
     plain: Any = mt.load(tmp_path / "agent")[0]
-    assert type(plain.learner_.steps) is GradientSteps
+    assert plain.learner_.steps.over_rollouts is None
     assert not moved(agent.learner_.export(0), plain.learner_.export(0))
     again = trained(seed=6)
     again.restore(plain.state())
@@ -364,7 +306,6 @@ def test_a_copy_learns_by_itself():
     agent = trained()
     copy = agent.frozen_copy()
     before = copy.learner_.export(0)
-    assert isinstance(copy.learner_.steps, PPOUpdates)
     learn_on(2, agent.learner_)
     assert not moved(before, copy.learner_.export(0))
     learn_on(2, copy.learner_)

@@ -1,0 +1,65 @@
+"""Programs that read the minibatches of a rollout by the numbers of their rows, and the steps of all phases by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from marltrain.core.layout import Array
+from marltrain.jit.threads import Threads
+from marltrain.policies.learner.gradient_step import GradientStep
+from marltrain.policies.learner.minibatches import Dealt
+from marltrain.policies.learner.programs.recorded_step import MEASURED
+from marltrain.policies.learner.programs.step_program import BoundTable, has_gaps
+from marltrain.policies.learner.programs.step_table import GOING, WEIGHT, StepTable
+from marltrain.policies.learner.trained_team import ALONE
+from marltrain.policies.tape.assembly.table import INDEX
+from marltrain.policies.tape.over_minibatches import OverMinibatches
+
+
+class RolloutProgram(BoundTable):
+    """The program of a phase for all minibatches of a rollout."""
+
+    def __init__(self, step: GradientStep, made: StepTable) -> None:
+        """See `BoundTable`."""
+        super().__init__(step, made)
+        if step.team.algorithm.ends_update is not None:
+            self.execution.end_by(f"{GOING}/{ALONE}")
+
+    def bind(self, columns: Mapping[str, Array], numbers: Mapping[str, Any], dealt: Dealt) -> Array:
+        """Bind the columns of a rollout [K, R, ...] and its minibatches; return the array of their metrics, [P, M, K].
+
+        numbers: tensors, see `GradientStep`.
+        """
+        self._bind_numbers(numbers)
+        read = {name: array for name, array in columns.items() if name in self._segments}
+        self._bind({name: array.copy("C") if has_gaps(array[:1]) else array for name, array in read.items()})
+        measured = np.zeros((len(dealt.rows), len(self.metrics), self.team.num_agents), np.float32)
+        given = {INDEX: dealt.index.swapaxes(0, 1), WEIGHT: dealt.weight.swapaxes(0, 1)}
+        given |= {f"{MEASURED}/{name}": measured[:, i] for i, name in enumerate(self.metrics)}
+        held = {name: array for name, array in given.items() if name in self._segments}
+        self.execution.bind_minibatches(held, dealt.rows)
+        return measured
+
+
+class RolloutPrograms:
+    """The steps of all phases over the minibatches of a rollout, in one call."""
+
+    def __init__(self, programs: Sequence[RolloutProgram]) -> None:
+        """Store the programs of the phases, in order."""
+        self.programs = list(programs)
+        self._all = OverMinibatches([each.execution for each in programs])
+
+    def run(
+        self, columns: Mapping[str, Array], numbers: Mapping[str, Any], dealt: Dealt, due: Array, threads: Threads,
+        count: int,
+    ) -> list[Array]:  # fmt: skip
+        """Make the steps that are `due` [P, F, K] bool, in at most `count` threads; return the metrics of each phase.
+
+        The metrics are [P, M, K].  See `RolloutProgram.bind` for the other arguments, and `OverMinibatches` for `due`.
+        """
+        measured = [each.bind(columns, numbers, dealt) for each in self.programs]
+        self._all.run(due, threads, count)
+        return measured
