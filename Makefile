@@ -28,7 +28,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test dist dist-test test-oldest test-newest gpu-test play-test tutorials gallery docs-test corruption-test forgery-test third-party long-run clean
+.PHONY: help install demo test check format bytecode pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test dist dist-test test-oldest test-newest gpu-test play-test tutorials gallery docs-test corruption-test forgery-test third-party long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -68,7 +68,7 @@ demo: $(CORE) ## train three agents on marltrain/simple_spread_v3 and plot the r
 	$(THREADS) $(BIN)/python examples/spread.py
 
 test: $(ALL) ## all checks: format, lint, types, documentation, tests
-	$(MAKE) --jobs 2 --output-sync check docs # each uses one core
+	$(MAKE) --jobs 2 --output-sync check docs bytecode # each uses one core; the last two take as long as the first
 	$(MAKE) pytest
 
 check: $(ALL) ## format, lint, types, and the files of the public repository
@@ -83,6 +83,10 @@ check: $(ALL) ## format, lint, types, and the files of the public repository
 format: $(ALL) ## format the code and apply the automatic fixes of the linter
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+# Both workers of the tests would compile what they import at the same time.
+bytecode: docs
+	$(THREADS) $(BIN)/python -m pytest --collect-only -qq $(TESTS) > /dev/null
 
 pytest: $(ALL) ## run the tests; make pytest TESTS=tests/envs JOBS=1
 	$(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)

@@ -1,8 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import marltrain as mt
 from benchmarks.greedy_play import line, played
+from benchmarks.learn.rows import FORAGING_LARGE
+from tests.envs.native.forging import SMALL_FIELD
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Play in a field of a size that other tests compile, too."""
+    small = {name: SMALL_FIELD[name] for name in ("players", "field_size", "max_num_food")}
+    monkeypatch.setattr("benchmarks.greedy_play.FORAGING_LARGE", replace(FORAGING_LARGE, env_args=small))
 
 
 class Still(mt.Agent):

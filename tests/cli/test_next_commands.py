@@ -24,11 +24,11 @@ def printed_commands(out):
 @pytest.mark.parametrize(
     ("words", "way"),
     [
-        (["marltrain/simple_spread_v3", "--env-arg", "N=2", "--env-arg", "max_cycles=5"], "film"),
+        (["marltrain/simple_spread_v3", "--env-arg", "local_ratio=0.25", "--env-arg", "max_cycles=5"], "film"),
         (["marltrain/CartPole-v1", "--env-arg", "max_episode_steps=9"], "film"),
         (["marltrain/connect_four_v3"], "film"),
-        (["marltrain/foraging_v3", "--env-arg", "field_size=(5, 5)", "--env-arg", "players=3"], "text"),
-        (["marltrain/leduc_poker_v1", "--env-arg", "players=3"], "text"),
+        (["marltrain/foraging_v3", "--env-arg", "field_size=(6, 6)", "--env-arg", "players=3"], "text"),
+        (["marltrain/leduc_poker_v1", "--env-arg", "starting_player=1"], "text"),
         (["marltrain/matrix_game_v1", "--env-arg", "payoffs=[[1, 0], [0, 2]]"], "text"),
         (["mpe2/simple_tag_v3", "--env-arg", "max_cycles=5", "--env-arg", "num_obstacles=0"], "film"),
         (["pettingzoo/classic/rps_v2", "--env-arg", "max_cycles=3"], "film"),

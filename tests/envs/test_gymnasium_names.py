@@ -10,6 +10,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.envs.registry import imports_only_known, list_environments, resolve
+from tests.cli.running import said
 
 REGISTERING = """
 import gymnasium
@@ -25,6 +26,11 @@ def package(tmp_path, monkeypatch):
     (tmp_path / "toys_package.py").write_text(REGISTERING)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
+    forget()
+
+
+def forget():
+    """Leave a process that has not imported the package."""
     gymnasium.registry.pop("Toys/Film-v3", None)
     sys.modules.pop("toys_package", None)
 
@@ -43,16 +49,17 @@ def test_the_name_keeps_its_module(package):
     assert len(mt.make_agents("random", source.name)) == 1 and not imports_only_known(source.name)
 
 
-def test_other_processes_find_the_environment_of_a_run(package, tmp_path):
+def test_another_process_finds_the_environment_of_a_run(package, tmp_path, capsys):
     name, folder = "gymnasium/toys_package:Toys/Film-v3", str(tmp_path / "run")
-    said = run(
-        package, "train", name, "--algo", "ppo", "--steps-per-train", "32", "--update-freq", "32",
+    out = said(
+        capsys, "train", name, "--algo", "ppo", "--steps-per-train", "32", "--update-freq", "32",
         "--num-train-envs", "2", "--episodes-per-test", "2", "--num-test-envs", "1", "--run-dir", folder,
         "--no-progress",
     )  # fmt: skip
-    proposed = re.search(r"^ *marltrain test (.*)$", said, flags=re.MULTILINE)
-    assert proposed is not None and proposed[1] == f"{folder} --env {name}", said
+    proposed = re.search(r"^ *marltrain test (.*)$", out, flags=re.MULTILINE)
+    assert proposed is not None and proposed[1] == f"{folder} --env {name}", out
     assert "return" in run(package, "test", *proposed[1].split(), "--episodes", "2")
+    forget()
     assert mt.load(f"{folder}/last")
 
 

@@ -48,7 +48,9 @@ def test_the_curve_leaves_out_the_test_before_training():
     assert curve_of(trainer, [], {"reward_metric_stats": np.array([100.0, 1.0, 2.0])}) == {"curve": 1.5}
 
 
-def test_goals_of_a_maze_that_a_random_agent_reaches_are_near():
+def test_goals_of_a_maze_that_a_random_agent_reaches_are_near(monkeypatch):
+    monkeypatch.setattr("benchmarks.learn.goals.PAIRS", 20)
+    monkeypatch.setattr("benchmarks.learn.goals.RANGES", [(1, 4), (8, 16)])
     env = PointMaze("small")
     near, *_, far = shares_by_distance(RandomAgent(env.observation_space, env.action_space, seed=0), "small").values()
     assert near > far

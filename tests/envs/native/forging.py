@@ -17,6 +17,8 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.envs.python.check_env import random_actions
 from tests.tiers import LONG
 
+SMALL_FIELD: dict[str, Any] = {"players": 3, "field_size": (6, 6), "max_num_food": 2, "sight": 2}
+"""Sizes of foraging in tests where the size is not the subject."""
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (f"marltrain/{name}", {}) for name in GAMES},
     "leduc of three": ("marltrain/leduc_poker_v1", {"players": 3, "action_mapping": True, "suit_isomorphism": True}),
@@ -39,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 The short tier plays those that its other tests compile, too.
 """
-NUM_ENVS, STEPS = 32, 200
+NUM_ENVS, STEPS = (32, 200) if LONG else (16, 100)
 EXTREME = (-(2**63), -(2**31), -257, -2, -1, 0, 1, 2, 3, 7, 127, 256, 2**31, 2**62, 2**63 - 1)
 WILD = (np.nan, np.inf, -np.inf, 1e300, -1e300, 1e18, 0.0, -1.0)
 

@@ -10,20 +10,17 @@ from marltrain.core.errors import ConfigError
 from marltrain.envs import make_vector
 from marltrain.envs.native.vector import NativeVectorEnv
 from tests.envs.driving import act, column
-from tests.envs.native.forging import CASES
+from tests.envs.native.forging import CASES, SMALL_FIELD
 from tests.envs.native.originals import assert_same_starts, hold
 from tests.tiers import rounds
 
 NAME = "marltrain/foraging_v3"
 SMALL = {
-    "players": 3,
+    **SMALL_FIELD,
     "min_player_level": 1,
     "max_player_level": 2,
     "min_food_level": 1,
     "max_food_level": None,
-    "field_size": (6, 6),
-    "max_num_food": 2,
-    "sight": 2,
     "max_episode_steps": 25,
     "force_coop": False,
 }

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from marltrain.core.errors import ConfigError
 from marltrain.envs.native import aec_env, gymnasium_env, parallel_env
 from marltrain.envs.native.catalog import GAMES, find
 from marltrain.envs.native.objects import native_object
+from tests.envs.native.forging import CASES, SMALL_FIELD
 
+CROWDED = CASES["crowded"][1]
 WITH_TEXT = [name for name in GAMES if find(name).has_text()]
 
 
@@ -54,17 +57,17 @@ def test_connect_four_stacks_pieces():
 
 
 def test_kuhn_poker_shows_each_viewer_its_own_card():
-    env = aec_env("kuhn_poker_v1", players=3)
-    env.set_chances([2, 0, 3])
+    env = aec_env("kuhn_poker_v1")
+    env.set_chances([2, 0])
     env.reset()
     for action in (0, 1):
         env.step(action)
     game = native(env)
     decisions = "\ndecisions: player_0 pass, player_1 bet"
-    assert game.text() == "cards: player_0 2, player_1 0, player_2 3" + decisions
-    assert game.text(["player_1"]) == "cards: player_0 ?, player_1 0, player_2 ?" + decisions
-    assert game.text(["player_2", "player_0"]) == "cards: player_0 2, player_1 ?, player_2 3" + decisions
-    assert game.text([]) == "cards: player_0 ?, player_1 ?, player_2 ?" + decisions
+    assert game.text() == "cards: player_0 2, player_1 0" + decisions
+    assert game.text(["player_1"]) == "cards: player_0 ?, player_1 0" + decisions
+    assert game.text(["player_1", "player_0"]) == game.text()
+    assert game.text([]) == "cards: player_0 ?, player_1 ?" + decisions
 
 
 def test_leduc_poker_shows_ranks_stakes_and_both_rounds():
@@ -86,52 +89,61 @@ def test_leduc_poker_shows_ranks_stakes_and_both_rounds():
 
 
 def test_matrix_games_show_payoffs_before_the_first_round():
-    env = parallel_env("matrix_game_v1", payoffs=[[[3, 3], [0, -1.5]]], num_rounds=2)
+    env = parallel_env("matrix_game_v1", payoffs=[[[3, 3], [0, -1.5]], [[0, 0], [1, 1]]], num_rounds=2)
     env.reset(seed=0)
     game = native(env)
-    assert game.text() == "round 0 of 2\n           0        1\n  0     3, 3  0, -1.5"
+    assert game.text() == "round 0 of 2\n           0        1\n  0     3, 3  0, -1.5\n  1     0, 0     1, 1"
     env.step({"player_0": 0, "player_1": 1})
     assert game.text() == "round 1 of 2"
-    levers = parallel_env("levers_v1", num_players=3)
+    levers = parallel_env("levers_v1")
     levers.reset(seed=0)
     assert native(levers).text() == "round 0 of 1"
 
 
 def test_foraging_shows_the_whole_field():
-    env = parallel_env("foraging_v3", render_mode="ansi", field_size=(3, 4), max_num_food=1, max_episode_steps=9)
+    env = parallel_env("foraging_v3", render_mode="ansi", **{**SMALL_FIELD, "max_episode_steps": 9})
     env.reset(seed=0)
-    food = [[0, 0, 0, 0], [0, 0, 3, 0], [0, 0, 0, 0]]
-    env.set_state({"food": food, "place": [[0, 0], [2, 3]], "level": [1, 2], "spawned": 3})
-    env.step({"player_0": 4, "player_1": 1})  # east, north
+    food = np.zeros((6, 6), int)
+    food[1, 2] = 3
+    env.set_state({"food": food, "place": [[0, 0], [2, 3], [5, 5]], "level": [1, 2, 1], "spawned": 3})
+    env.step({"player_0": 4, "player_1": 1, "player_2": 0})  # east, north
     assert env.render() == "\n".join([
-        "   .  A1   .   .",
-        "   .   .   3  B2",
-        "   .   .   .   .",
-        "A1 player_0, B2 player_1",
+        "   .  A1   .   .   .   .",
+        "   .   .   3  B2   .   .",
+        "   .   .   .   .   .   .",
+        "   .   .   .   .   .   .",
+        "   .   .   .   .   .   .",
+        "   .   .   .   .   .  C1",
+        "A1 player_0, B2 player_1, C1 player_2",
         "step 1 of 9",
     ])  # fmt: skip
     assert native(env).action_names == ("stay", "north", "south", "west", "east", "load")
 
 
 def test_the_warehouse_shows_shelves_requests_goals_and_loads():
-    env = parallel_env("rware_v2", layout="x.g\n..x\nxx.", request_queue_size=1, n_agents=3, max_steps=None)
+    layout = "x.g...\n..x..g\nxx.x.."  # of the size of CROWDED
+    env = parallel_env(
+        "rware_v2", **{**CROWDED, "layout": layout, "n_agents": 3, "request_queue_size": 1, "max_steps": None}
+    )
     env.reset(seed=0)
-    state = {"place": [[0, 0], [1, 1], [2, 1]], "heading": [0, 3, 2], "load": [0, 0, 4], "requested": [0, 1, 0, 0]}
+    state = {"place": [[0, 0], [1, 1], [2, 1]], "heading": [0, 3, 2], "load": [0, 0, 4], "requested": [0, 1, 0, 0, 0]}
     env.set_state(state)
     env.step({"player_0": 4, "player_1": 1, "player_2": 2})
     assert native(env).text() == "\n".join([
-        " A^#   .   g",
-        "   .   . B>!",
-        "   # Cv#   .",
+        " A^#   .   g   .   .   .",
+        "   .   . B>!   .   .   g",
+        "   # Cv#   .   #   .   .",
         "A player_0 (loaded), B player_1, C player_2 (loaded); # shelf, ! requested, g goal; step 1",
     ])  # fmt: skip
     assert native(env).action_names == ("stay", "forward", "left", "right", "toggle_load")
 
 
 def test_more_players_than_letters_have_numbers():
-    env = parallel_env("foraging_v3", players=27, field_size=(8, 8))
-    env.reset(seed=0)
-    *rows, who, _ = native(env).text().splitlines()
+    game: Any = find("foraging_v3")
+    game = game(players=27, field_size=(8, 8))
+    place = np.stack(np.divmod(np.arange(27), 8), axis=1)
+    state = {"food": np.zeros((8, 8)), "place": place, "level": np.ones(27), "steps": 0}
+    *rows, who, _ = game.text(state, None).splitlines()
     assert "#26" in "".join(rows) and who.endswith("player_25, #26 player_26") and max(map(len, rows)) == 32
 
 

@@ -11,6 +11,7 @@ from marltrain.core.errors import ConfigError, EnvError
 from marltrain.envs import check_env
 from marltrain.envs.native import aec_env, gymnasium_env, parallel_env
 from marltrain.envs.native.catalog import GAMES, find
+from tests.tiers import rounds
 
 BY_API = {api: [name for name in GAMES if find(name).api == api] for api in ("parallel", "turns", "gymnasium")}
 
@@ -39,7 +40,7 @@ def test_gymnasium_api(name):
 @pytest.mark.parametrize("name", GAMES)
 def test_our_own_suite_finds_no_problem(name):
     """Among other things: whole episodes by seed, in fresh objects and in used ones, every array compared."""
-    report = check_env(f"marltrain/{name}", strict=False)
+    report = check_env(f"marltrain/{name}", strict=False, resets=rounds(20, 60))
     assert report.ok, report
     assert report.pure and report.deterministic
 

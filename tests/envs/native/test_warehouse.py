@@ -170,17 +170,15 @@ def test_starts():
 
 def moved(robots, actions):
     """The places after one step; robots: row, column, heading and load of each.  actions: a letter for each."""
-    changed = {"layout": PLAIN, "n_agents": len(robots), "request_queue_size": 1}
-    vector = NativeVectorEnv(NAME, 1, changed)
+    vector = NativeVectorEnv(NAME, 1, {"layout": PLAIN, "n_agents": 8, "request_queue_size": 1})
     vector.reset(0)
-    place, heading, load = (
-        [robot[:2] for robot in robots],
-        [robot[2] for robot in robots],
-        [robot[3] for robot in robots],
-    )
+    everybody = [*robots, *STANDING[: 8 - len(robots)]]
+    place, heading, load = ([robot[of] for robot in everybody] for of in (slice(0, 2), 2, 3))
     vector.batch.set_state(0, {"place": place, "heading": heading, "load": load})
-    vector.step(act(vector.spec, 1, **{f"player_{p}": LETTERS.index(letter) for p, letter in enumerate(actions)}))
-    return [tuple(where) for where in vector.batch.get_state(0)["place"].tolist()]
+    vector.step(
+        act(vector.spec, 1, **{f"player_{p}": LETTERS.index(letter) for p, letter in enumerate(actions.ljust(8, "."))})
+    )
+    return [tuple(where) for where in vector.batch.get_state(0)["place"].tolist()[: len(robots)]]
 
 
 def moved_there(robots, actions):
@@ -196,8 +194,11 @@ def moved_there(robots, actions):
 
 
 LETTERS = ".flrt"
-PLAIN = ".....\n.....\nxx.gg"
+PLAIN = ".....x\n.....x\nxx.ggx"
+"""A warehouse of the size of CROWDED, with the same number of robots: one program."""
 U, D, L, R = range(4)
+STANDING = [(0, 5, R, 0), (1, 5, R, 0), (2, 5, R, 0), (2, 4, D, 0), (1, 4, R, 0)]
+"""Robots that stay out of the way."""
 
 
 @pytest.mark.parametrize(
@@ -209,9 +210,9 @@ U, D, L, R = range(4)
         ([(0, 0, R, 0), (0, 1, L, 0), (0, 2, L, 0)], "fff", [(0, 0), (0, 1), (0, 2)]),  # two face each other
         ([(0, 0, R, 0), (0, 1, R, 0), (0, 2, D, 0)], "ff.", [(0, 0), (0, 1), (0, 2)]),  # one stays
         ([(0, 0, U, 0), (1, 0, U, 0), (1, 1, L, 0)], "fff", [(0, 0), (1, 0), (1, 1)]),  # a wall
-        ([(2, 0, R, 1), (1, 1, D, 0), (0, 0, D, 0)], "fff", [(2, 0), (2, 1), (1, 0)]),  # no shelf goes below a shelf
-        ([(2, 0, R, 1), (2, 1, R, 2), (0, 0, D, 0)], "fff", [(2, 1), (2, 2), (1, 0)]),  # it follows a shelf that leaves
-        ([(2, 0, R, 1), (2, 1, R, 0), (0, 0, D, 0)], "fff", [(2, 0), (2, 2), (1, 0)]),
+        ([(2, 0, R, 3), (1, 1, D, 0), (0, 0, D, 0)], "fff", [(2, 0), (2, 1), (1, 0)]),  # no shelf goes below a shelf
+        ([(2, 0, R, 3), (2, 1, R, 4), (0, 0, D, 0)], "fff", [(2, 1), (2, 2), (1, 0)]),  # it follows a shelf that leaves
+        ([(2, 0, R, 3), (2, 1, R, 0), (0, 0, D, 0)], "fff", [(2, 0), (2, 2), (1, 0)]),
     ],
 )  # fmt: skip
 def test_traffic_by_hand(robots, actions, after):

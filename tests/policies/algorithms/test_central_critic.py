@@ -229,18 +229,18 @@ def test_stacked_agents_learn_as_single_ones(kind):
 
 
 def test_learners_beside_frozen_foreign_and_scripted_players():
-    """Three MAPPO agents, an agent of tianshou that learns, a frozen and a scripted player in one game."""
-    env, args = "marltrain/simple_spread_v3", {"N": 6}
+    """Two MAPPO agents, an agent of tianshou that learns, a frozen and a scripted player in one game."""
+    env, args = "marltrain/simple_spread_v3", {"N": 5}  # a size that other tests compile, too
     learners: list[Any] = mt.make_agents("mappo", env, env_args=args, **FEW)
     seen, choices = int(np.prod(learners[0].observation_space.shape)), 5
     foreign = mt.OffPolicyAgent(making.dqn(seen, choices), memory=mt.Replay(300), update_per_step=0.1)
     scripted = mt.FunctionAgent(lambda observation: np.ones(len(observation), int) if observation.ndim > 1 else 1)
-    line_up = [*learners[:3], mt.FrozenAgent(learners[3]), foreign, scripted]
+    line_up = [*learners[:2], mt.FrozenAgent(learners[2]), foreign, scripted]
     before = [agent.state().arrays for agent in learners]
-    result = trainer(env, args, steps_per_train=240, update_freq=48).train(line_up, [1, 1, 1, 0, 1, 0], plot=False)
+    result = trainer(env, args, steps_per_train=240, update_freq=48).train(line_up, [1, 1, 0, 1, 0], plot=False)
     moved = [any((was[name] != array).any() for name, array in agent.state().arrays.items() if name.startswith("net/"))
              for was, agent in zip(before, learners, strict=True)]  # fmt: skip
-    assert moved == [True, True, True, False, False, False]
+    assert moved == [True, True, False, False, False]
     assert result["num_updates"] >= 5
 
 

@@ -112,12 +112,19 @@ def test_agents_without_rows_do_not_change_and_the_team_follows_the_agent_with_m
     assert all(np.array_equal(got[name], value) for name, value in absent.items() if not name.startswith("team"))
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+FOLLOWING = [
+    (mt.VDN, {"tau": 0.25}, 0.75**5), (mt.QMIX, {"target_sync": 6}, 0.0), (mt.QMIX, {"target_sync": 9}, 1.0),
+    (mt.WQMIX, {"tau": 0.25}, 0.75**5),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("algo", "settings", "left"),
-    [(mt.VDN, {"tau": 0.25}, 0.75**5), (mt.QMIX, {"target_sync": 6}, 0.0), (mt.QMIX, {"target_sync": 9}, 1.0),
-     (mt.WQMIX, {"tau": 0.25}, 0.75**5)],
-)  # fmt: skip
+    ("algo", "settings", "left", "backend"),
+    [
+        *((*case, "torch") for case in FOLLOWING),
+        *((*case, "tensorflow") for case in (FOLLOWING if LONG else FOLLOWING[:2])),
+    ],
+)
 def test_the_target_networks_of_an_agent_that_no_longer_learns_follow_its_networks(algo, settings, left, backend):
     """After an update of all agents, the second one does not learn in five more; `left`: of the distance.
 

@@ -8,6 +8,7 @@ from torch._inductor.utils import fresh_cache, run_and_get_cpp_code
 
 from marltrain.policies.backends.torch import ops, products
 from marltrain.policies.backends.torch.graphs import Graph
+from tests.tiers import LONG
 
 pytestmark = [  # torch's compiler warns of torch's own
     pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
@@ -47,7 +48,7 @@ def test_only_large_products_of_few_networks(networks, rows, inputs, outputs, ex
     assert not products.suits(x.double(), weight.double())
 
 
-@pytest.mark.parametrize("networks", [1, 3])
+@pytest.mark.parametrize("networks", [1, 3] if LONG else [3])
 def test_a_compiled_layer_is_that_of_plain_torch(networks):
     """Two layers, with the gradients of the inputs and of all weights; no size is a multiple of the vector width."""
     x, weights, biases = (
