@@ -140,7 +140,7 @@ def stepwise(learner: AlgorithmLearner, reader: Reader, rows: int, times: int, *
 
 def compiled(learner: AlgorithmLearner, reader: CompiledReader, rows: int, times: int) -> str:
     """Return the figures of planned updates: compiled draws are timed alone, and "update" is the rest of an update."""
-    updates = learner.compiled_updates(reader, rows)
+    updates = learner.planned_updates(reader, rows)
     assert updates is not None
     updates._record["epsilon_index"] = -1  # nothing acts here
     rngs, each = learner.rngs("sample"), 50

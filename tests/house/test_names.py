@@ -34,7 +34,6 @@ OLD_IN_FILES = {
     ("marltrain/jit/views.py", "wholes"): "i64",
     ("marltrain/jit/views.py", "outcomes"): "f64",
     ("marltrain/jit/views.py", "flags"): "bools",
-    ("marltrain/policies/compiled/q_kernel.py", "move"): "apply_gradients",
     ("marltrain/policies/compiled/optimizers.py", "follow"): "update_target",
 }
 """(File, identifier in it) -> the name in its place."""

@@ -29,13 +29,10 @@ class DQNAlgorithm(QLearning):
     recurrent = ("q",)
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the form with the loss "q" or "double_q" and epsilon-greedy acting; None with `dueling` or `noisy`.
-
-        Also None for a recurrent network. Acting by another exploration rule is not compiled.
-        """
+        """Return the form of epsilon-greedy acting; None with `dueling` or `noisy`, or for a recurrent network."""
         if self.settings.dueling or self.settings.noisy or self.carry():
             return None
-        return CompiledForm("q", self.exploration.compiled_rule, "double_q" if self.settings.double else "q")
+        return CompiledForm("q", self.exploration.compiled_rule)
 
     def values(self, ops: Ops, outputs: Sequence[Any]) -> Any:
         """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""

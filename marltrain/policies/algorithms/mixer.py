@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from marltrain.policies.algorithms.central_critic import INPUTS
-from marltrain.policies.interface.algorithm import MixerForm
 from marltrain.policies.memory.needs import StateNeed
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition
 from marltrain.policies.ops import Ops
@@ -38,11 +37,6 @@ class MonotonicMixer:
         settings = self._settings
         spec, head = MLP((settings.hyper_units,), "tanh"), Head(sum(self._widths), self._gain)
         return NetworkDefinition(spec, [head], None, vectors=(settings.state_size,))
-
-    @property
-    def form(self) -> MixerForm:
-        """The description for compiled code."""
-        return MixerForm(MIXER, self.units, self.skip)
 
     @property
     def _widths(self) -> list[int]:

@@ -84,8 +84,8 @@ class QMIXAlgorithm(Mixing):
     name = "qmix"
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the form of acting and learning."""
-        return self.learning_form(self.mixer.form)
+        """Return the form of acting."""
+        return self.acting_form()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ acts by its own values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from marltrain.core.settings import Range, setting
@@ -17,7 +17,6 @@ from marltrain.policies.interface.algorithm import (
     FASTEST,
     MOST_PASSES,
     CompiledForm,
-    MixerForm,
     Phase,
     Settings,
     missing,
@@ -82,11 +81,6 @@ class ValueMixing(JointAlgorithm, QLearning):
         """Return the compiled form of acting, for `compiled_form` of a subclass; None if dueling or recurrent."""
         unfit = self.settings.dueling or self.carry()
         return None if unfit else CompiledForm("q", self.exploration.compiled_rule)
-
-    def learning_form(self, mixer: MixerForm | None = None) -> CompiledForm | None:
-        """Return the compiled form of acting and learning, for `compiled_form`; see `CompiledForm`."""
-        form, loss = self.acting_form(), "double_mixed_q" if self.settings.double else "mixed_q"
-        return None if form is None else replace(form, loss=loss, mixer=mixer)
 
     def values(self, ops: Ops, outputs: Any) -> Any:
         """Return Q [K, B, A] from the heads' outputs; dueling: V + A - mean A (Wang et al. 2016, eq. 9)."""

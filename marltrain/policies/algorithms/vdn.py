@@ -25,8 +25,8 @@ class VDNAlgorithm(ValueMixing):
     Settings: ClassVar[type[VDNSettings]] = VDNSettings
 
     def compiled_form(self) -> CompiledForm | None:
-        """Return the form of acting and learning."""
-        return self.learning_form()
+        """Return the form of acting."""
+        return self.acting_form()
 
     def mixed(self, ops: Ops, team: Team, values: Any, *, target: bool) -> Any:
         """Return the sum of the values (eq. 1)."""

@@ -12,7 +12,7 @@ from marltrain.jit.views import f32, f64, fma
 
 ADAM, ADAMW, RMSPROP, SGD, ADAMAX = range(5)
 RULES = {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}
-"""Optimizers of `policies.optimizers.OPTIMIZERS` that compiled code has; see `gradient_steps.can_learn`."""
+"""Optimizers of `policies.optimizers.OPTIMIZERS` that `optimizer_step` has."""
 LANES = 64
 """Independent partial sums of a norm, which the processor can compute in parallel."""
 

@@ -96,39 +96,20 @@ def in_random_order(rng: np.random.Generator, agents: int) -> Array:
 
 
 @dataclass(frozen=True)
-class MixerForm:
-    """Description of a `mixer.MonotonicMixer` for compiled code.
-
-    network: name of its network among those of the team.  units, skip: see there.
-    """
-
-    network: str
-    units: int
-    skip: bool
-
-
-@dataclass(frozen=True)
 class CompiledForm:
-    """Description of acting and learning for compiled code: a network with one head, an action rule and a loss.
+    """Description of acting for compiled code: a network with one head and an action rule.
 
     network: name of the network.
     rule: "epsilon_greedy": the outputs are action values; noise "coin" and "choice", hyperparameter "epsilon" (see
       `exploration`).  "categorical": the outputs are logits; noise "sample", extra "log_prob" (see `distributions`).
       "gaussian": the outputs are the means of `distributions.Gaussian`; noise "sample", extras "log_prob" and "raw".
       None: `Algorithm.act` acts.
-    loss: "q": one phase trains only this network, which has a target network, with the Huber loss towards
-      r + discount * max Q_target. "double_q": like "q", but the online network chooses the next action.
-      "mixed_q" and "double_mixed_q": one phase trains this network of all agents of a team, as "q" and
-      "double_q", with the squared error of the mixture of their values. None: the framework makes the gradient passes.
     actions: the scale and the bounds of the actions of the rule "gaussian".
-    mixer: the mixer of the loss "mixed_q" or "double_mixed_q"; None: the values are added.
     """
 
     network: str
     rule: str | None
-    loss: str | None = None
     actions: Continuous | None = None
-    mixer: MixerForm | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,9 +144,8 @@ class Rewarded(Algorithm):
         return (*self.reward_model.phases(self), *own)
 
     def form_for_acting(self) -> CompiledForm | None:
-        """Return the algorithm's compiled form for acting only."""
-        form = super().compiled_form()
-        return None if form is None else replace(form, loss=None)
+        """Return the algorithm's compiled form."""
+        return super().compiled_form()
 
     def prepare(
         self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]

@@ -54,7 +54,7 @@ from marltrain.storage.checks import counted
 from marltrain.storage.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
+    from marltrain.policies.learner.planned.planned_updates import PlannedUpdates
 
 TEAM = "team/"
 """Prefix of the names of the arrays of a team's networks in the state of an agent."""
@@ -261,19 +261,20 @@ class AlgorithmLearner(Learner):
 
     def obstacle(self) -> str | None:
         """See `Learner`."""
-        return hindrance(self) if self.steps.plannable else None
+        special = self.needs.on_policy or self.needs.block or self._prepares or self._adapts
+        return hindrance(self) if self.steps.plannable and not special else None
 
-    def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
+    def planned_updates(self, reader: Reader, batch_size: int) -> PlannedUpdates | None:
         """See `Learner`."""
         if self.obstacle() != "":
             return None
-        from marltrain.policies.learner.compiled.replay_update import ReplayUpdates
+        from marltrain.policies.learner.planned.replay_updates import ReplayUpdates
+        from marltrain.policies.learner.programs.program_steps import ProgramSteps
         from marltrain.policies.memory.compiled.replay_kernel import CompiledReader
 
-        (step,) = self.steps
-        if not isinstance(reader, CompiledReader):
+        if not (isinstance(reader, CompiledReader) and isinstance(self.steps, ProgramSteps)):
             return None
-        return ReplayUpdates(self, step, reader, self.rewards, batch_size)
+        return ReplayUpdates(self, self.steps, reader, self.rewards, batch_size)
 
     def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
         """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get.

@@ -20,7 +20,7 @@ class GradientSteps:
     """The gradient steps of a team in order, in the learner's process; see also `Replicas`.
 
     team: the agents that they train.
-    plannable: whether compiled code can make updates with them between batch steps; see `CompiledUpdates`.
+    plannable: whether compiled code can make updates with them between batch steps; see `PlannedUpdates`.
     solving: the steps of the phases that solve for a natural gradient; iteration leaves them out.
     over_rollouts: makes all gradient steps over a rollout in a single call, or None.
     whole: makes all gradient steps of an off-policy pass and moves the target networks in a single call, or None.
@@ -59,7 +59,7 @@ class GradientSteps:
 
     def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
         """Return the networks that `Algorithm.prepare` uses."""
-        return nets if self.over_rollouts is None else self.over_rollouts.networks(nets)
+        return nets
 
     def end(self) -> None:
         """Copy the results of an update's gradient steps into the weights of the agents."""
@@ -78,5 +78,3 @@ class GradientSteps:
 
     def close(self) -> None:
         """End the started processes or threads; a later update starts them again."""
-        if self.over_rollouts is not None:
-            self.over_rollouts.close()

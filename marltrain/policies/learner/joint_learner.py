@@ -30,7 +30,7 @@ from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.memory.team_rollouts import TeamRolloutReader
 
 if TYPE_CHECKING:
-    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
+    from marltrain.policies.learner.planned.planned_updates import PlannedUpdates
 
 TEAM_COLUMNS = ("reward", "discount", "state", "next_state", "others", "next_others")
 """Columns of a `TeamBatch` that losses get, beside the weights, whose sum is 1."""
@@ -214,16 +214,19 @@ class JointLearner(Learner):
 
     def obstacle(self) -> str | None:
         """See `Learner`."""
-        return hindrance(self.members[0]) if self.steps.plannable else None
+        special = self.members[0].needs.on_policy or self.members[0].needs.block
+        return hindrance(self.members[0]) if self.steps.plannable and not special else None
 
-    def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
+    def planned_updates(self, reader: Reader, batch_size: int) -> PlannedUpdates | None:
         """See `Learner`."""
         if self.obstacle() != "":
             return None
-        from marltrain.policies.learner.compiled.team_replay_update import TeamUpdates, reads_team
+        from marltrain.policies.learner.planned.team_updates import TeamUpdates, reads_team
+        from marltrain.policies.learner.programs.program_steps import ProgramSteps
 
-        (step,) = self.steps
-        return TeamUpdates(self.members[0], step, reader, self.rewards, batch_size) if reads_team(reader) else None
+        if not (reads_team(reader) and isinstance(self.steps, ProgramSteps)):
+            return None
+        return TeamUpdates(self.members[0], self.steps, reader, self.rewards, batch_size)
 
 
 def _share(member: AlgorithmLearner, updates: Array) -> Array:

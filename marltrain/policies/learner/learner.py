@@ -20,8 +20,8 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.storage.state import State
 
 if TYPE_CHECKING:
-    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
     from marltrain.policies.learner.measurements import Measurements
+    from marltrain.policies.learner.planned.planned_updates import PlannedUpdates
 
 PURPOSES = ("act", "sample", "update")
 
@@ -123,8 +123,8 @@ class Learner:
         """Update the agents where `learn` [K] is True from a batch [K, B, ...]; returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")
 
-    def compiled_updates(self, reader: Reader, batch_size: int) -> CompiledUpdates | None:
-        """Return the compiled form of `update` for a reader, or None if there is none."""
+    def planned_updates(self, reader: Reader, batch_size: int) -> PlannedUpdates | None:
+        """Return the updates that compiled code makes between batch steps, or None if it makes none."""
         return None
 
     def obstacle(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The choice of the gradient steps of a learner: in other processes, in compiled code, by programs, by the backend."""
+"""The choice of the gradient steps of a learner: in other processes, by programs, by the backend."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_models(algorithm: Algorithm, weights: Weights, strategy: Strategy) -> 
 
 
 def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
-    """Return the gradient steps of a team: in other processes, in compiled code, by programs, or by the backend."""
+    """Return the gradient steps of a team: in other processes, by programs, or by the backend."""
     algorithm, backend, strategy = team.algorithm, team.backend, team.backend.strategy
     check_priorities(algorithm, strategy)
     check_required(team)
@@ -86,31 +86,23 @@ def make_gradient_steps(team: TrainedTeam) -> GradientSteps:
         check_models(algorithm, weights, strategy)
     if strategy is not None and strategy.members():
         return Replicas(strategy, team)
-    if backend.jit_compile:
-        from marltrain.policies.learner.compiled.gradient_steps import compiled_steps  # loads numba
-
-        if (compiled := compiled_steps(team)) is not None:
-            return compiled
-    make = _kind_of_step(backend)
-    steps = GradientSteps(
+    collect, make = _kinds(backend)
+    steps = collect(
         team,
         [make(number, team) for number, phase in phases if phase.natural is None],
         [NaturalGradientStep(number, phase.natural, team) for number, phase in phases if phase.natural],
     )
-    if make is not GradientStep:
-        from marltrain.policies.learner.programs.rollout_steps import rollout_steps
-
-        steps.over_rollouts = rollout_steps(steps.steps)
     needs, at_once = algorithm.needs(), make is GradientStep and backend.compiles_passes and not team.is_joint
     if at_once and not (needs.on_policy or needs.sequence or algorithm.prioritized):
         steps.whole = GradientPass(steps.steps)
     return steps
 
 
-def _kind_of_step(backend: Backend) -> type[GradientStep]:
-    """Return the class of gradient steps: programs on a CPU with `jit_compile`, or those of the framework."""
+def _kinds(backend: Backend) -> tuple[type[GradientSteps], type[GradientStep]]:
+    """Return the classes of the steps and of each: by programs on a CPU with `jit_compile`, or by the framework."""
     if not backend.runs_programs:
-        return GradientStep
+        return GradientSteps, GradientStep
     from marltrain.policies.learner.programs.program_step import ProgramStep  # loads numba
+    from marltrain.policies.learner.programs.program_steps import ProgramSteps
 
-    return ProgramStep
+    return ProgramSteps, ProgramStep

@@ -72,6 +72,10 @@ class TrainedTeam:
         """Whether the agents have one loss, or read each other's rows."""
         return self.weights is not None
 
+    def targets(self) -> list[tuple[str, str]]:
+        """Return the names of each target network and of the network that it follows."""
+        return [(f"{key}/target_{name}", f"{key}/{name}") for key, held in self._every() for name in held.target]
+
     def trained_by(self, phase: Phase) -> list[str]:
         """Return the names of the networks that a phase trains."""
         own = [f"{key}/{name}" for key in self.members for name in phase.trains]

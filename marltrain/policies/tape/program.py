@@ -201,17 +201,20 @@ class Execution:
 
     def run(self, due: Array | None = None) -> None:
         """Compute the agents that are `due` [K] bool, all by default. Raises BindingError if an array is missing."""
-        self.prepare()
-        self._due[:] = True if due is None else due
-        self.program.run(self.address)
+        self.program.run(self.prepare(due))
 
-    def prepare(self) -> None:
-        """Check that no array is missing, before a run; raises BindingError."""
+    def prepare(self, due: Array | None = None) -> int:
+        """Set the agents of the next runs; return the address of the arguments of `runs.run`.
+
+        With `checks`, the buffers are ready for one run. Raises BindingError if an array is missing.
+        """
         if self._unbound:
             raise BindingError(f"expected an array for each segment, got none for {sorted(self._unbound)}")
         if self.program.table.checks:
             for buffer in self._buffers:
                 buffer.fill(0xFF)  # NaN in float32, -1 in int64
+        self._due[:] = True if due is None else due
+        return self.address
 
 
 def aligned(size: int) -> Array:

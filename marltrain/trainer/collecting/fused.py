@@ -20,7 +20,7 @@ from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, bools, call, entry, f32, f64, record_at
 from marltrain.policies.compiled.acting import act_program
-from marltrain.policies.compiled.rounds_kernel import ROUNDS, is_due, rounds_at
+from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, is_due, rounds_at
 from marltrain.policies.memory.compiled.ring_kernel import (
     ROWS,
     is_free,
@@ -282,4 +282,4 @@ def some(address: int, size: int) -> bool:
 
 @functools.cache
 def _program() -> Any:
-    return program(fused_steps, ROWS, STATES, SHARED, FUSED, np.dtype(ROUNDS))
+    return program(fused_steps, ROWS, STATES, SHARED, FUSED, ROUNDS)

@@ -15,7 +15,7 @@ from marltrain.trainer.updating.scheduler import UpdateMetrics, UpdateScheduler,
 from marltrain.trainer.updating.update_schedule import Defaults, batch_steps_left, updates_due
 
 if TYPE_CHECKING:
-    from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates
+    from marltrain.policies.learner.planned.planned_updates import PlannedUpdates
 
 MOST_PLANNED = 64
 """Maximum rounds of a plan, and maximum updates of several rounds; it bounds the latency of a stop request."""
@@ -29,7 +29,7 @@ class PlannedScheduler(UpdateScheduler):
     def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults) -> None:
         """Start without a plan."""
         super().__init__(seated, streams, num_envs, defaults)
-        self._compiled: CompiledUpdates | None = None
+        self._compiled: PlannedUpdates | None = None
         self._plan_steps = 0  # batch steps since the plan was made
 
     def set_learning(self, mask: Array) -> None:
@@ -39,7 +39,7 @@ class PlannedScheduler(UpdateScheduler):
         if self._reader is None:
             self._compiled = None
         elif self._reader is not before:
-            self._compiled = self.seated.learner.compiled_updates(self._reader, self._batch_size())
+            self._compiled = self.seated.learner.planned_updates(self._reader, self._batch_size())
         elif self._compiled is not None:
             self._compiled.drop_plan()
 
@@ -57,7 +57,7 @@ class PlannedScheduler(UpdateScheduler):
         compiled.prepare_call(self._plan_steps)
         return min(steps, compiled.plan[-1].after - self._plan_steps)
 
-    def _new_plan(self, compiled: CompiledUpdates, env_steps: int, most: int | None, act: int) -> bool:
+    def _new_plan(self, compiled: PlannedUpdates, env_steps: int, most: int | None, act: int) -> bool:
         """Plan the next rounds; return whether there are any."""
         compiled.drop_plan()
         if compiled.batch_size != (batch_size := self._batch_size()):
@@ -74,11 +74,10 @@ class PlannedScheduler(UpdateScheduler):
             budget,
             self._started,
         )
-        if plan:
-            ready = self._started(plan[0].after)
-            compiled.set_plan(plan, ready, rngs_of(self.seated, ready), act)
-            self._plan_steps = 0
-        return bool(plan)
+        if not plan:
+            return False
+        ready, self._plan_steps = self._started(plan[0].after), 0
+        return compiled.set_plan(plan, ready, rngs_of(self.seated, ready), act)
 
     def take_metrics(self) -> UpdateMetrics | None:
         """See `UpdateScheduler`; call it before `count_steps` counts the batch steps of the call."""

@@ -2,7 +2,7 @@
 
 Counts of updates and their owners: `Learner.updates` and `Learner.gradient_steps` [K] count over an agent's life;
 `UpdateScheduler.updates` counts the updates of a run and numbers them in errors; `Counters.updates` is the maximum over
-the run's schedulers. `CompiledUpdates` counts the rounds and updates of its current plan.
+the run's schedulers. `PlannedUpdates` counts the rounds and updates of its current plan.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from torch import nn
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
-from marltrain.policies.learner.compiled.gradient_steps import compiled_steps
 from tests.policies.some_batches import VECTOR, some_rollout
 
 ON = np.ones(1, bool)
@@ -212,12 +211,6 @@ def test_compiled_updates_equal_plain_ones(settings):
     expected, found = (agent.learner_.export(0).arrays for agent in agents)
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("settings", [{"shared_trunk": True}, {"target_kl": 0.01}, {"kl_penalty": 1.0}])
-def test_compiled_code_leaves_what_it_does_not_know_to_the_framework(settings):
-    agent = mt.PPO(VECTOR, spaces.Discrete(3), seed=0, network=mt.MLP((9,)), jit_compile=True, device="cpu", **settings)
-    assert compiled_steps(agent.learner_.steps.team) is None
 
 
 def test_a_shared_trunk_learns_from_both_heads():

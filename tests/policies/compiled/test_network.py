@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from marltrain.core.layout import Layout
 from marltrain.jit.views import address_of
+from marltrain.policies.compiled.acting import ACT
 from marltrain.policies.compiled.layers import RELU, TANH, layer_entry
 from marltrain.policies.compiled.network import (
     ACTIVATIONS,
@@ -25,7 +26,6 @@ from marltrain.policies.compiled.network import (
     widths_of,
     write_network,
 )
-from marltrain.policies.compiled.q_kernel import Q_STEP
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
 from tests.policies.compiled.test_layers import term_by_term
 
@@ -68,10 +68,10 @@ def room(*shape):
 def record_of(plan):
     """A record of a network.
 
-    It has a Q_STEP's fields, as where the code is used: of two records of which one begins as the other, numba may take
+    It has the fields of ACT, as where the code is used: of two records of which one begins as the other, numba may take
     the one for the other.
     """
-    record = np.zeros(1, Q_STEP)[0]
+    record = np.zeros(1, ACT)[0]
     write_network(record, plan)
     return record
 

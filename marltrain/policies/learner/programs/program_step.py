@@ -70,6 +70,23 @@ class ProgramStep(GradientStep):
             self.team.nets[name].discard_copies()
         return measured
 
+    @property
+    def plannable(self) -> bool:
+        """Whether compiled code can make the step between batch steps: a program in every pass, without noise."""
+        phases = [self.phase, *(member.algorithm.phases[self.number] for member in self.team.members.values())]
+        return self.recordable and all(
+            phase.every == 1 and phase.draw is None and phase.turns is None for phase in phases
+        )
+
+    def program_for(self, columns: Columns) -> StepProgram | None:
+        """Return a new program for columns of the shapes of these arrays.
+
+        None if the phase cannot be recorded, or is still to be compared with the framework.
+        """
+        if not self.compared or (made := self._recorded(columns)) is None:
+            return None
+        return StepProgram(self, made, list(arrays_in(columns, COLUMNS)))
+
     def measure_noise(self, *, on: bool) -> None:
         """See `GradientStep`."""
         if self.recordable:
@@ -81,10 +98,7 @@ class ProgramStep(GradientStep):
         """Return the program for columns of these shapes; None if the phase cannot be recorded."""
         shapes = (*paths(columns), *((array.shape, array.dtype.char) for array in arrays))
         if (program := self._programs.get(shapes)) is None:
-            try:
-                made = self._table(as_arrays(self.backend, columns))
-            except Exception as error:  # of functions of the user, too; nothing has been changed
-                self._fall_back(error)
+            if (made := self._recorded(as_arrays(self.backend, columns))) is None:
                 return None
             program = StepProgram(self, made, list(arrays_in(columns, COLUMNS)))
             while len(self._programs) >= MOST_PROGRAMS:
@@ -111,6 +125,14 @@ class ProgramStep(GradientStep):
         """Compare the first gradient of a user's algorithm with the framework's; raises ConfigError."""
         if not self.compared:
             self._compare(columns, [self.backend.numpy(tensor) for tensor in leaves(columns)], numbers, due)
+
+    def _recorded(self, columns: Columns) -> StepTable | None:
+        """Return the table for arrays of these shapes; None if the phase cannot be recorded, from now on."""
+        try:
+            return self._table(columns)
+        except Exception as error:  # of functions of the user, too; nothing has been changed
+            self._fall_back(error)
+            return None
 
     def _table(self, columns: Columns, *, moves: bool = True) -> StepTable:
         """Return the table for columns of these shapes; in blocks of rows if all rows need much memory."""

@@ -59,6 +59,7 @@ class BoundTable:
 class StepProgram(BoundTable):
     """The program of a phase for columns of fixed shapes.
 
+    measured: [M, K] float32, the metrics of the latest run.
     gradients: network -> [K, N], those of the latest run of a table that does not move the weights; else empty.
     errors: [K, B], those of the rows of the latest run; None if the phase gives none.
     """
@@ -70,8 +71,8 @@ class StepProgram(BoundTable):
         self._numbers = np.array([made.table.number(name) for name in self._columns], np.int64)
         self._layout: object = None  # that of the columns that are bound
         self._copied: list[int] = []  # columns that the program reads from copies
-        self._measured = np.zeros((len(made.metrics), self.team.num_agents), np.float32)
-        self._bind({f"{MEASURED}/{name}": row for name, row in zip(made.metrics, self._measured, strict=True)})
+        self.measured = np.zeros((len(made.metrics), self.team.num_agents), np.float32)
+        self._bind({f"{MEASURED}/{name}": row for name, row in zip(made.metrics, self.measured, strict=True)})
         self._bind_results()
         arrays = self.execution.arrays
         self.errors: Array | None = arrays.get(f"{MEASURED}/{ERRORS}")
@@ -88,6 +89,11 @@ class StepProgram(BoundTable):
 
         numbers: tensors, see `GradientStep`.
         """
+        self.execution.program.run(self.prepare(columns, numbers, due))
+        return self.measured.copy()
+
+    def prepare(self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array) -> int:
+        """Bind the arguments of `run`; return the address of the arguments of `runs.run`, see `Execution.prepare`."""
         self._bind_numbers(numbers)
         arrays = [columns[i] for i in self._columns.values()]
         if (layout := [(array.strides, array.flags.aligned) for array in arrays]) != self._layout:
@@ -98,8 +104,7 @@ class StepProgram(BoundTable):
         self.execution.move(self._numbers, np.array([address_of(array) for array in arrays], np.int64))
         self._due[:] = due
         # errors are those of all rows, also of agents that are not due
-        self.execution.run(None if self.team.is_joint or self.errors is not None else due)
-        return self._measured.copy()
+        return self.execution.prepare(None if self.team.is_joint or self.errors is not None else due)
 
     def _bind_columns(self, arrays: Sequence[Array]) -> None:
         """Check columns, and find those that must be copied: the numbers of an agent, or of a team, have gaps."""

@@ -173,7 +173,7 @@ _UNARY: dict[str, Scalar] = {
     "sqrt": lambda x: math.sqrt(x),
 }
 _BINARY: dict[str, Scalar] = {
-    "absolute_gradient": lambda x, g: g if x > _ZERO else (-g if x < _ZERO else _ZERO),
+    "absolute_gradient": lambda x, g: g if x > _ZERO else (-g if x < _ZERO else g * _ZERO),
     "add": lambda x, y: x + y,
     "divide": lambda x, y: x / y,
     "elu_gradient": lambda y, g: g if y > _ZERO else g * (y + _ONE),

@@ -90,9 +90,11 @@ def norm(i: int, s: int) -> None:
 
 @inner
 def follow(i: int, s: int) -> None:
-    """Move target weights by a share towards others."""
+    """Move target weights by a share towards others; by a share of 0, neither are read."""
     p = record_at(i, FOLLOW)
-    update_target(at(s, p.out), at(s, p.a), p.size, number_at(s, p.share))
+    share = number_at(s, p.share)
+    if share != _ZERO:
+        update_target(at(s, p.out), at(s, p.a), p.size, share)
 
 
 @inner

@@ -15,7 +15,7 @@ from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.programs.row_blocks import IN_ROWS
 from marltrain.policies.networks.specs import MLP
-from tests.policies.learner.compiled.test_q_update import assert_close, assert_metrics_close
+from tests.policies.learner.programs.test_program_steps import assert_close, assert_metrics_close
 from tests.policies.learner.test_learner import moved, stacked
 from tests.policies.some_batches import VECTOR, of_agent, some_rollout, with_states
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
@@ -9,15 +10,25 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.jit.views import address_of, entry
-from marltrain.policies.compiled.team_replay_update_kernel import TEAM_UPDATE, team_update_program
-from marltrain.policies.learner.compiled.planned_updates import CompiledUpdates, PlannedLearner
-from marltrain.policies.learner.compiled.team_update import TeamStep, team_step_program
+from marltrain.jit.compiling import compiled, program
+from marltrain.jit.views import address_of
+from marltrain.policies.compiled.reward_kernel import SCALING
 from marltrain.policies.learner.minibatches import shares_of
+from marltrain.policies.learner.planned.planned_updates import PlannedLearner, PlannedUpdates
+from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, of_round, rounds_at, scale_drawn
+from marltrain.policies.learner.programs.program_steps import ProgramSteps
 from marltrain.policies.learner.reward_scaling import RewardScaling
+from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns
 from marltrain.policies.learner.update_plan import MadeUpdates
-from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS, Reading, function_of, reads
-from marltrain.policies.memory.compiled.team_replay_kernel import TEAM_READING
+from marltrain.policies.memory.compiled.replay_kernel import (
+    MOST_CELLS,
+    READING,
+    Reading,
+    function_of,
+    reading_at,
+    reads,
+)
+from marltrain.policies.memory.compiled.team_replay_kernel import TEAM_READING, draw_steps, read_steps, team_reading_at
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.states import OWN, GlobalStates
 from marltrain.policies.memory.team_reader import TeamReader
@@ -30,69 +41,69 @@ def reads_team(reader: Reader) -> TypeGuard[TeamReader]:
     return reads(reader.ring, replace(reader.needs, state=None))
 
 
-class TeamUpdates(CompiledUpdates):
-    """The updates of a team with one member, a TeamReader and a TeamStep.
+class TeamUpdates(PlannedUpdates):
+    """The updates of a team with one member and a TeamReader.
 
     They are planned while all players of the team act in every batch step of the memory, and the players whose seats
     learn now learned together in each of them: all or none.
     """
 
     def __init__(
-        self, learner: PlannedLearner, step: TeamStep, reader: TeamReader, rewards: RewardScaling, batch_size: int
+        self, learner: PlannedLearner, steps: ProgramSteps, reader: TeamReader, rewards: RewardScaling, batch_size: int
     ) -> None:
         """Write the constant fields of the arguments; learner: the member."""
-        self.team_step, self._reader = step, reader
-        super().__init__(learner, step, reader.ring, rewards, batch_size, TEAM_UPDATE, team_update_program)
+        self._reader = reader
+        super().__init__(learner, steps, reader.ring, rewards, batch_size, draw_program)
 
     def resize(self, batch_size: int) -> None:
-        """See `CompiledUpdates`."""
-        self.batch_size = batch_size
-        shape = self.team_step.agents, self.team_step.seats * batch_size
-        self._rows: Any = self._reading.new_transitions(*shape)
+        """See `PlannedUpdates`."""
+        super().resize(batch_size)
+        (seats,) = self.steps.team.seats
+        shape = self.learner.num_agents, seats * batch_size
+        self._rows = self._reading.new_transitions(*shape)
         self._present = np.ones(shape, bool)
         self._drawn = TeamReading(self._reader, self._reading, batch_size, shape)
-        self._record["reading"] = self._drawn.address
+        self._record["drawing"] = self._drawn.address
 
     def can_draw(self, learn: Array) -> bool:
-        """See `CompiledUpdates`."""
+        """See `PlannedUpdates`."""
         ring = self._ring
         few = ring.capacity * ring.num_envs < MOST_CELLS
         return few and self._drawn.is_complete() and bool((self._reader.size()[learn] > 0).all())
 
     @property
     def pending(self) -> bool:
-        """See `CompiledUpdates`; the plan is dropped if a player of the team has not acted."""
+        """See `PlannedUpdates`; the plan is dropped if a player of the team has not acted."""
         if not self._drawn.is_complete():
             self.drop_plan()
         return super().pending
 
-    def _arrays(self, env_steps: Sequence[int], share: Array) -> Mapping[str, Array]:
-        """Return the shares of the mixer: those of the agent with most updates, of the agents that learn."""
-        return {"of_team": np.ascontiguousarray(share[:, self._lead])}
+    def _columns(self) -> Columns:
+        """See `PlannedUpdates`."""
+        rows, learned = self._rows, self._rows_learned()
+        weight = np.ones(self._present.shape) if learned is None else learned
+        own = {name: getattr(rows, name) for name in rows.loss_columns} | {
+            "present": self._present, "next_present": self._drawn.next_present, "learned": learned,
+            "weight": np.ascontiguousarray(shares_of(weight.astype(np.float32))),
+        }  # fmt: skip
+        return {ALONE: own, OF_TEAM: {"others": None, "next_others": None, **self._drawn.columns}}
 
     def _shares(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
-        """See `CompiledUpdates`; agents that do not learn follow as in `JointLearner`."""
-        algorithm, of_team = self.learner.algorithm, np.broadcast_to(updates[:, self._lead, None], updates.shape)
+        """See `PlannedUpdates`; agents that do not learn follow as in `JointLearner`.
+
+        The networks of the team follow as those of the agent with most updates, of the agents that learn.
+        """
+        algorithm, lead = self.learner.algorithm, int(np.where(self.learn, self.learner.updates, -1).argmax())
+        of_team = np.broadcast_to(updates[:, lead, None], updates.shape)
         settling = algorithm.settling_share(of_team, hyper)  # type: ignore[attr-defined]
-        return np.where(self.learn, algorithm.target_share(updates, hyper), settling)
+        share = np.where(self.learn, algorithm.target_share(updates, hyper), settling)
+        return np.column_stack([share, share[:, lead]])
 
-    @property
-    def _lead(self) -> int:
-        """The agent with most updates, of the agents that learn."""
-        return int(np.where(self.learn, self.learner.updates, -1).argmax())
-
-    def _set_rows(self, rngs: Sequence[np.random.Generator | None], gamma: Array) -> None:
-        """See `CompiledUpdates`; batch steps are drawn with the first generator that is not None."""
-        rows, drawn = self._rows, self._drawn
-        self._reading.set_outputs(rows, gamma)
+    def _set_rows(self, rngs: Sequence[np.random.Generator | None], gamma: Array, env_steps: Sequence[int]) -> None:
+        """See `PlannedUpdates`; batch steps are drawn with the first generator that is not None."""
+        self._reading.set_outputs(self._rows, gamma)
         if (rng := next((rng for rng in rngs if rng is not None), None)) is not None:
-            drawn.set_generator(rng)  # without one, no agent learns yet: no round has updates
-        self._learned = self._rows_learned()  # keeps them alive: compiled code has only addresses
-        own = {
-            "obs": rows.obs, "action": rows.action, "next_obs": rows.next_obs, "next_legal": rows.next_legal,
-            "present": self._present, "next_present": drawn.next_present, "learned": self._learned,
-        }  # fmt: skip
-        self.team_step.set_batch(self.learn, own, drawn.columns)
+            self._drawn.set_generator(rng)  # without one, no agent learns yet: no round has updates
 
     def _rows_learned(self) -> Array | None:
         """Return which rows the agents learn from, [K, S * B] bool: those of the seats that learn; None: all.
@@ -105,17 +116,37 @@ class TeamUpdates(CompiledUpdates):
         return np.repeat(learns, self.batch_size, 1)
 
     def prepare_call(self, steps: int) -> None:
-        """See `CompiledUpdates`."""
+        """See `PlannedUpdates`."""
         super().prepare_call(steps)
-        if not self._record["make_step"][0]:
-            self._record["make_step"] = entry(team_step_program(), 1)
         self._drawn.refresh()
 
     def take_results(self) -> MadeUpdates:
-        """See `CompiledUpdates`; raises AgentError if the players' rewards, or the agents' discounts, differ."""
+        """See `PlannedUpdates`; raises AgentError if the players' rewards, or the agents' discounts, differ."""
         if self._drawn.differs:
-            self._drawn.check(self._hyper[int(self._record["round"][0]) - 1, self._gamma])
+            gamma = self._hyper[int(self._record["round"][0]) - 1, self._names.index("gamma")]
+            self._drawn.check(gamma)
         return super().take_results()
+
+
+@compiled
+def draw_batch_steps(address: int, now: int) -> int:
+    """Draw and read batch steps for the ROUNDS at an address; return 0 if rewards or discounts differ."""
+    u = rounds_at(address)
+    d = team_reading_at(u.drawing)
+    r = reading_at(d.reading)
+    r.gamma = of_round(u, u.gamma, 8 * u.agents)
+    draw_steps(d, r, now)
+    read_steps(d, r)
+    if d.differs:
+        return 0
+    scale_drawn(u, d.reward, 0, 0, d.batch)
+    return 1
+
+
+@functools.cache
+def draw_program() -> Any:
+    """Return the compiled `draw_batch_steps`, from the disk cache if it is there."""
+    return program(draw_batch_steps, READING, ROUNDS, SCALING, TEAM_READING)
 
 
 class TeamReading:

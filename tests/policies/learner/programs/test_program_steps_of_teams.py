@@ -11,11 +11,11 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.policies.batches.batch import TeamBatch, TeamRows
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.compiled.team_update import TeamSteps
 from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.joint_learner import JointLearner
+from marltrain.policies.learner.programs.program_steps import ProgramSteps
 from marltrain.policies.networks.specs import MLP
-from tests.policies.learner.compiled.test_q_update import COMPILED, PLAIN, assert_close, assert_metrics_close
+from tests.policies.learner.programs.test_program_steps import COMPILED, PLAIN, assert_close, assert_metrics_close
 from tests.policies.some_batches import VECTOR, some_team
 from tests.tiers import LONG, rounds
 
@@ -44,7 +44,7 @@ def team_of(backend: Any, algo: Any, seats: int = 1, order: Any = (0, 1, 2), own
 def teams(algo: Any, **settings: Any) -> list[Any]:
     """The same team twice: with compiled gradient steps and with those of torch."""
     result = [team_of(backend, algo, **settings) for backend in (COMPILED, PLAIN)]
-    assert [type(team.steps) for team in result] == [TeamSteps, GradientSteps]
+    assert [type(team.steps) for team in result] == [ProgramSteps, GradientSteps]
     return result
 
 
@@ -249,33 +249,3 @@ def test_a_loaded_team_goes_on_exactly():
         assert result.info["updates"] == expected.info["updates"] >= 8
         for name, array in result.arrays.items():
             np.testing.assert_array_equal(array, expected.arrays[name], err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("column", "of_team"),
-    [("obs", False), ("present", False), ("learned", False), ("action", False), ("state", True), ("discount", True)],
-)
-def test_columns_of_another_kind_are_refused(column, of_team):
-    """Compiled code reads them at an address."""
-    team = team_of(COMPILED, mt.QMIX)
-    batch = some_team(np.random.default_rng(5), team.members, [1], 9)
-    held: Any = batch if of_team else batch.members[0]
-    held.learned = batch.members[0].present
-    setattr(held, column, getattr(held, column).astype(np.float64))
-    with pytest.raises(TypeError, match=rf"column '{column}' must be .* in one piece; it is float64"):
-        team.update(batch, learn=np.ones(3, bool), batch_size=9)
-
-
-def test_actions_that_do_not_exist_are_refused():
-    team = team_of(COMPILED, mt.VDN)
-    batch = some_team(np.random.default_rng(5), team.members, [1], 9)
-    batch.members[0].action[1, 3] = 4
-    with pytest.raises(TypeError, match=r"actions must lie in \[0, 4\); they are 0 to 4"):
-        team.update(batch, learn=np.ones(3, bool), batch_size=9)
-
-
-def test_a_team_with_two_kinds_of_agents_is_left_to_the_framework():
-    agents: list[Any] = [
-        mt.VDN(VECTOR, spaces.Discrete(n), seed=0, team_size=2, device="cpu", jit_compile=True) for n in (2, 3)
-    ]
-    assert not JointLearner([agent.learner_ for agent in agents], [1, 1], [0, 1]).steps.plannable

@@ -1,1 +1,0 @@
-"""Gradient steps and updates of learners in compiled code, for small networks."""

@@ -1,0 +1,1 @@
+"""Updates that compiled code makes between the batch steps of a native game."""

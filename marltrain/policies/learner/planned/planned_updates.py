@@ -1,0 +1,216 @@
+"""Planned updates, which compiled code makes between batch steps: the plan of their rounds, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from marltrain.core.layout import Array
+from marltrain.jit.views import address_of, entry
+from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
+from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.learner.planned.rounds_kernel import PHASE, ROUNDS, rounds_program
+from marltrain.policies.learner.programs.program_steps import ProgramSteps
+from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in
+from marltrain.policies.learner.programs.step_program import StepProgram
+from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
+from marltrain.policies.learner.trained_team import ALONE, Columns
+from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
+from marltrain.policies.memory.compiled.replay_kernel import Reading
+from marltrain.policies.memory.memory_numbers import MemoryNumbers
+from marltrain.policies.memory.ring import Ring
+from marltrain.policies.tape.interpreter.runs import run_program
+
+
+class PlannedLearner(Protocol):
+    """Interface of a learner whose updates can be planned; see `AlgorithmLearner`.
+
+    updates, gradient_steps: [K] int64, counts so far.
+    reported: the hyperparameters reported with the metrics, reported name -> name of the hyperparameter.
+    """
+
+    algorithm: Algorithm
+    hyper: StackedHyperparameters
+    memory: MemoryNumbers | None
+    num_agents: int
+    updates: Array
+    gradient_steps: Array
+    reported: dict[str, str]
+
+
+class PlannedUpdates:
+    """The updates of a learner whose rows are drawn from one ring, by the programs of its gradient steps.
+
+    `set_plan` writes the rounds of updates; compiled code makes them one after another; `take_results` returns their
+    metrics. A subclass defines what depends on the rows: `resize`, `can_draw`, `_columns`, `_set_rows`.
+
+    batch_size: rows of a batch.  learn: [K] bool, the agents that learn.  plan: the planned rounds.
+    """
+
+    batch_size: int
+
+    def __init__(
+        self, learner: PlannedLearner, steps: ProgramSteps, ring: Ring, rewards: RewardScaling, batch_size: int,
+        draw: Callable[[], Any],
+    ) -> None:  # fmt: skip
+        """Write the constant fields of the arguments.
+
+        learner: the agents; of a team, its only member.  rewards: scales the rewards of the batches.
+        draw: returns the program that draws rows, compiled.
+        """
+        self.learner, self.steps, self._ring, self._draw = learner, steps, ring, draw
+        self._reading, self._rewards = Reading(ring), rewards
+        self.learn = np.zeros(learner.num_agents, bool)
+        self.plan: Sequence[DueUpdates] = ()
+        self._taken = (0, 0)  # rounds and updates
+        self._version = (0, 0)  # of the hyperparameters and the memory's numbers when the rounds were planned
+        self._hyper = np.zeros((0, 0, 0))
+        self._measured = np.zeros((0, 0, 0), np.float32)
+        self._counts = np.zeros(0, np.int64)
+        self._names = learner.algorithm.numbers()
+        self._numbers = steps.team.backend.tensor(np.zeros((len(self._names), learner.num_agents, 1), np.float32))
+        self._programs: dict[Any, list[StepProgram]] = {}  # names of columns -> programs of all phases
+        self._running: list[StepProgram] = []
+        self._kept: tuple[Array, ...] = ()
+        self._record = np.zeros(1, ROUNDS)
+        record = self._record[0]
+        record["agents"], record["settings"] = learner.num_agents, len(self._names)
+        record["epsilon_index"] = self._names.index("epsilon") if "epsilon" in self._names else -1
+        record["numbers"] = address_of(steps.team.backend.numpy(self._numbers))
+        self.address = address_of(self._record)
+        self.resize(batch_size)
+
+    def resize(self, batch_size: int) -> None:
+        """Set the number of rows of a batch, `batch_size`, for the next plan."""
+        self.batch_size = batch_size
+        self._programs.clear()
+
+    def can_draw(self, learn: Array) -> bool:
+        """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""
+        raise TypeError(f"{type(self).__name__} must define can_draw")
+
+    def _columns(self) -> Columns:
+        """Return the arrays of a batch, which compiled code writes, as the losses get them."""
+        raise TypeError(f"{type(self).__name__} must define _columns")
+
+    def _shares(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
+        """Return the shares by which the target networks move after each update, [U, K + 1]; 0 without learning.
+
+        The last is that of the networks of a team.
+        updates: [U, K], the agents' numbers of updates.  hyper: name -> [U, K].
+        """
+        share = self.learn * self.learner.algorithm.target_share(updates, hyper)
+        return np.column_stack([np.broadcast_to(share, updates.shape), np.zeros(len(updates))])
+
+    def _set_rows(self, rngs: Sequence[np.random.Generator | None], gamma: Array, env_steps: Sequence[int]) -> None:
+        """Write how rows are drawn for the agents that learn, and where.
+
+        gamma: [R, K].  env_steps: [R], those of the run at each round.
+        """
+        raise TypeError(f"{type(self).__name__} must define _set_rows")
+
+    @property
+    def pending(self) -> bool:
+        """Whether planned rounds are left and no hyperparameter has been set since `set_plan`."""
+        return self._taken[0] < len(self.plan) and self._version == self._current_version()
+
+    def drop_plan(self) -> None:
+        """Drop the planned rounds that are left."""
+        self.plan = ()
+
+    def set_plan(
+        self, plan: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], act: int
+    ) -> bool:
+        """Write the next rounds of updates, for the agents that `learn` [K] bool; return whether they can be made.
+
+        They cannot if a phase has no program.
+        rngs: K random generators for drawing rows; None for an agent that does not learn.
+        act: the address of the agents' ACT record.
+        """
+        learner, record, env_steps = self.learner, self._record[0], [each.env_steps for each in plan]
+        self.learn = learn
+        if not self._set_programs(self._columns()):
+            return False
+        counts = self._counts = np.array([each.updates for each in plan])
+        self.plan, self._taken, self._version = plan, (0, 0), self._current_version()
+        self._hyper = learner.hyper.values_at(env_steps)
+        settings = np.repeat(self._hyper, counts, 0)
+        updates = learner.updates + learn * np.arange(1, len(settings) + 1)[:, None]
+        share = self._shares(updates, dict(zip(self._names, settings.swapaxes(0, 1), strict=True)))
+        self._metrics = [name for program in self._running for name in program.metrics]
+        self._measured = np.zeros((counts.sum(), len(self._metrics), learner.num_agents), np.float32)
+        gamma, scale = np.ascontiguousarray(self._hyper[:, self._names.index("gamma")]), self._reward_scales()
+        arrays = {
+            "after": np.array([each.after for each in plan]), "updates": counts, "metrics": self._measured,
+            "hyper": self._hyper.astype(np.float32), "gamma": gamma, "share": np.ascontiguousarray(share, np.float32),
+            "reward_scale": scale, "due": learn,
+        }  # fmt: skip
+        for name, array in arrays.items():
+            record[name] = address_of(array)
+        self._kept = tuple(arrays.values())
+        record["scaling"] = address_of(self._rewards.record) if self._rewards.changes(scale) else 0
+        record["rounds"], record["act"], record["measured"] = len(plan), act, len(self._metrics)
+        record["round"] = record["made"] = record["broken"] = 0
+        self._set_rows(rngs, gamma, env_steps)
+        return True
+
+    def _set_programs(self, columns: Columns) -> bool:
+        """Write the programs of all phases for columns of these arrays; return whether each phase has one."""
+        arrays = self._read = arrays_in(columns, COLUMNS)  # kept alive, as others: compiled code has only addresses
+        names = tuple(arrays)
+        if names not in self._programs:
+            made = [step.program_for(columns) for step in self.steps]
+            programs = [program for program in made if program is not None]
+            if len(programs) < len(made):
+                return False
+            self._programs[names] = programs
+        self._running = self._programs[names]
+        phases = self._phases = np.zeros(len(self._running), PHASE)
+        self._norms = []
+        for phase, program in zip(phases, self._running, strict=True):
+            norms = np.array([i for i, name in enumerate(program.metrics) if name.startswith("grad_norm/")])
+            self._norms.append(norms)
+            phase["run"] = program.prepare(list(arrays.values()), {ALONE: self._numbers}, self.learn)
+            phase["metrics"], phase["measured"] = address_of(program.measured), len(program.metrics)
+            phase["norms"], phase["norm"] = len(norms), address_of(norms)
+        self._record["phases"], self._record["phase"] = len(phases), address_of(phases)
+        return True
+
+    def _reward_scales(self) -> Array:
+        """Return the factors of the rewards in each round, [R, rows of rewards] float64."""
+        if "reward_scale" not in self._names:
+            return np.ones((len(self._hyper), self._rewards.agents))
+        scale = self._hyper[:, self._names.index("reward_scale")]
+        return np.ascontiguousarray(of_team(scale) if self._rewards.agents < self.learner.num_agents else scale)
+
+    def _current_version(self) -> tuple[int, int]:
+        memory = self.learner.memory
+        return self.learner.hyper.version, 0 if memory is None else memory.version
+
+    def prepare_call(self, steps: int) -> None:
+        """Prepare a call of compiled code; steps: batch steps made since `set_plan`."""
+        record, moves = self._record[0], self.steps.moves
+        if not record["program"]:
+            record["program"], record["draw"] = entry(rounds_program(), 2), entry(self._draw(), 2)
+            record["run"] = entry(run_program(), 1)
+            record["moves"], record["shares"] = moves.execution.prepare(), address_of(moves.shares)
+        record["begun"] = steps
+        self._reading.refresh()
+
+    def make_round(self) -> None:
+        """Make the next round of updates."""
+        rounds_program()(self.address, self._ring.now)
+
+    def take_results(self) -> MadeUpdates:
+        """Count the updates made since the last call on the learner, and return them."""
+        (first, start), record = self._taken, self._record[0]
+        last, stop = self._taken = int(record["round"]), int(record["made"])
+        for count in (self.learner.updates, self.learner.gradient_steps):
+            count += self.learn * (stop - start)
+        reported = [self._names.index(name) for name in self.learner.reported.values()]
+        return MadeUpdates(
+            self.plan[first:last], self._counts[first:last], (*self._metrics, *self.learner.reported),
+            self._measured[start:stop].astype(np.float64), self._hyper[first:last, reported], bool(record["broken"]),
+        )  # fmt: skip
