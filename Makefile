@@ -146,11 +146,11 @@ forgery-test: $(ALL) ## alter and resume 5,000 checkpoints: each is refused, or 
 abort-test: $(ALL) ## abort 500 trainings by signals under load: runs that follow in the same process end as before
 	$(THREADS) $(BIN)/python -m tests.whole.aborted 500
 
-third-party: $(ALL) ## train environments of other packages (rware, MAgent2, ...), installed into an environment beside .venv
+third-party: $(ALL) ## train environments of other packages (MAgent2, ...), and play native games beside JaxMARL, installed into an environment beside .venv
 	$(BIN)/python -m venv $(THIRD)
 	$(BIN)/python -c '$(PURELIB)' > "$$($(THIRD)/bin/python -c '$(PURELIB)')/beside.pth"
 	$(THIRD)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/whole/third_party.txt
-	MARLTRAIN_TESTS=long $(THREADS) MUJOCO_GL=egl $(THIRD)/bin/python -m pytest -n $(JOBS) --timeout 3600 tests/whole/test_third_party.py
+	MARLTRAIN_TESTS=long $(THREADS) MUJOCO_GL=egl $(THIRD)/bin/python -m pytest -n $(JOBS) --timeout 3600 tests/whole/test_third_party.py tests/envs/test_jaxmarl.py
 
 long-run: $(ALL) ## run 50 million env steps: memory, files and processes must not grow
 	$(THREADS) $(BIN)/python -m tests.whole.enduring 50_000_000

@@ -7,6 +7,9 @@ Random legal actions are drawn beforehand. A native game is measured by calls of
 time in Python. The original is a single environment, stepped by its own interface. Both run in turn over several
 rounds, so that ratios compare runs that are adjacent in time. Rates are env steps per second of processor time.
 
+If JaxMARL is installed, games that it has, too, are compared with it: batches of its environment, with `vmap` and
+random actions, RECORDED steps in one compiled function that restarts episodes.
+
 `--compile`: time from `make_vector` to the end of the first step, including the import of Numba, in a process with an
 empty compilation cache and in the next process.
 """
@@ -24,6 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 import numpy as np
 
@@ -46,6 +50,8 @@ REGISTERED = {
     "rware_v2": ("rware", "rware-tiny-2ag-v2"),
 }
 """Native game -> module and name of an environment with its default arguments, where the names differ."""
+JAXMARL = {"overcooked_v1": "overcooked", "simple_spread_v3": "MPE_simple_spread_v3"}
+"""Native game -> name in JaxMARL."""
 COMPILED = ("simple_spread_v3", "connect_four_v3", "CartPole-v1", "simple_world_comm_v3", "foraging_v3")
 """Games whose compilation is measured; the last two take the longest."""
 ALLOWED = (10.0, 1.0)
@@ -109,6 +115,50 @@ def native(name: str, num_envs: int, seconds: float) -> float:
             vector.step(actions)
         passed, played = passed + time.process_time() - start, played + RECORDED
     return played * num_envs / passed
+
+
+def of_jaxmarl(name: str, num_envs: int) -> Callable[[], int]:
+    """Return a function that makes RECORDED batch steps of an environment of JaxMARL."""
+    import jax
+    import jaxmarl
+
+    env = jaxmarl.make(JAXMARL[name])
+
+    def step(carry: Any, _: Any) -> Any:
+        """Return the carry after a step: what it gives is a part of it, so that it is computed, and not stored."""
+        key, state, _, _ = carry
+        key, acting, stepping = jax.random.split(key, 3)
+        keys = jax.random.split(acting, len(env.agents))
+        actions = {
+            agent: jax.random.randint(own, (num_envs,), 0, env.action_space(agent).n)
+            for agent, own in zip(env.agents, keys, strict=True)
+        }
+        obs, state, rewards, *_ = jax.vmap(env.step)(jax.random.split(stepping, num_envs), state, actions)
+        return (key, state, obs, rewards), None
+
+    steps: Callable[[Any], Any] = jax.jit(lambda carry: jax.lax.scan(step, carry, None, RECORDED)[0])
+    key = jax.random.PRNGKey(0)
+    obs, state = jax.vmap(env.reset)(jax.random.split(key, num_envs))
+    rewards = {agent: jax.numpy.zeros(num_envs) for agent in env.agents}
+    carry = key, state, obs, rewards
+
+    def play() -> int:
+        nonlocal carry
+        carry = jax.block_until_ready(steps(carry))
+        return RECORDED * num_envs
+
+    return play
+
+
+def compare_with_jaxmarl(name: str, rounds: int, seconds: float) -> None:
+    """Print the rates of JaxMARL's environment, and the native game's ratios to them."""
+    for size in SIZES.get(name, USUAL):
+        play, ratios, theirs = of_jaxmarl(name, size), [], []
+        for _ in range(rounds):
+            theirs.append(rate(play, seconds))
+            ratios.append(native(name, size, seconds) / theirs[-1])
+        ratio = f"{statistics.median(ratios):.1f} times that ({min(ratios):.1f} to {max(ratios):.1f})"
+        print(f"  {size:5d} envs: JaxMARL {spread(theirs):>30} env steps/s, the native game {ratio}", flush=True)
 
 
 def original_of(name: str) -> str | None:
@@ -199,6 +249,10 @@ def main() -> None:
         compare_starts(args.games or list(COMPILED), args.rounds)
     else:
         compare_rates(args.games or list(GAMES), args.rounds, args.seconds)
+        if is_installed("jaxmarl"):
+            for name in [name for name in args.games or GAMES if name in JAXMARL]:
+                print(f"{name} and JaxMARL's {JAXMARL[name]}")
+                compare_with_jaxmarl(name, args.rounds, args.seconds)
 
 
 if __name__ == "__main__":

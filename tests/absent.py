@@ -19,8 +19,8 @@ OPTIONAL = (
 )  # fmt: skip
 """The packages of the extras in pyproject.toml, by the names of their modules."""
 THIRD_PARTY = (
-    "aenum", "gym", "gymnasium_robotics", "highway_env", "magent2", "minigrid", "mo_gymnasium", "multi_agent_ale_py",
-    "multigrid", "shimmy", "supersuit", "tinyscaler", "vmas",
+    "aenum", "gym", "gymnasium_robotics", "highway_env", "jaxmarl", "magent2", "minigrid", "mo_gymnasium",
+    "multi_agent_ale_py", "multigrid", "shimmy", "supersuit", "tinyscaler", "vmas",
 )  # fmt: skip
 """The packages of `make third-party`; only the long tier needs them."""
 ABSENT = tuple(name for name in (*OPTIONAL, *THIRD_PARTY) if find_spec(name) is None)

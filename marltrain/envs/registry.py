@@ -24,6 +24,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from marltrain.core.errors import ConfigError, EnvError, did_you_mean, shown
 from marltrain.core.extras import extra_of, install, is_installed
 from marltrain.core.remedies import written
+from marltrain.envs import jaxmarl
 from marltrain.envs.arguments import accepted_arguments, check_arguments
 from marltrain.envs.gymnasium_names import PREFIX, of_known_module, registered, split_module, suggestion, with_module
 from marltrain.envs.native.catalog import GAMES, find
@@ -33,7 +34,10 @@ from marltrain.envs.openspiel import argument_names, game_names, openspiel_env
 from marltrain.envs.python.players import by_player
 
 _VERSIONED = re.compile(r"[a-zA-Z_]\w*_v\d+")
-_OPTIONAL = {"mpe2": ("mpe2", _VERSIONED), "openspiel": ("pyspiel", re.compile(r"\w+"))}
+_OPTIONAL = {
+    "mpe2": ("mpe2", _VERSIONED), "openspiel": ("pyspiel", re.compile(r"\w+")),
+    jaxmarl.NAMESPACE: (jaxmarl.MODULE, re.compile("|".join(jaxmarl.GAMES))),
+}  # fmt: skip
 """Namespaces of optional packages: the module, and the form of the names of its games."""
 _GYMNASIUM_MAKES = frozenset({"max_episode_steps", "additional_wrappers"})
 """Arguments of `gymnasium.make`, not of the environment."""
@@ -41,6 +45,7 @@ _SHIPPED = {
     "Level-based foraging is shipped: 'marltrain/foraging_v3'.": re.compile(
         r"(?i)\blb-?foraging|\bforaging\b|level[-_]based[-_]foraging"
     ),
+    "Overcooked is shipped: 'marltrain/overcooked_v1'.": re.compile(r"(?i)\bovercooked(_ai|-ai|_?v1)?\b"),
     "The multi-robot warehouse is shipped: 'marltrain/rware_v2'.": re.compile(r"(?i)\brware\b|robot(ic)?[-_]warehouse"),
 }
 """Sentence about a native game -> its names in other packages, such as lbforaging:Foraging-8x8-2p-1f-v3."""
@@ -211,6 +216,7 @@ def _modules(package: str, namespace: str) -> list[str]:
 
 _NAMESPACES: dict[str, Callable[[], list[str]]] = {
     "gymnasium": lambda: [f"gymnasium/{name}" for name in gymnasium.registry],
+    jaxmarl.NAMESPACE: jaxmarl.game_names,
     "marltrain": lambda: [f"marltrain/{name}" for name in GAMES],
     "mpe2": lambda: _modules("mpe2", "mpe2"),
     "openspiel": game_names,
@@ -229,7 +235,7 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
     if module is not None:
         _import(module, name)  # as in Gymnasium: the import registers environments
     if absent := _missing_package(name):
-        text = f"env: {name!r} needs {absent}, which is not installed: {install(str(extra_of(absent)))}."
+        text = f"env: {name!r} needs {absent}, which is not installed: {_installing(absent)}."
         raise ConfigError(text + _shipped_as(name))
     if namespace not in _NAMESPACES or plain not in _NAMESPACES[namespace]():
         raise _unknown(name)
@@ -238,6 +244,9 @@ def _from_name(name: str, arguments: dict[str, Any]) -> Source:
         return _from_callable(name, game, game, arguments)
     if namespace == "gymnasium":
         return _from_gymnasium(plain, with_module(plain, module), arguments)
+    if namespace == jaxmarl.NAMESPACE:
+        check_arguments(name, arguments, jaxmarl.GAMES[plain.split("/", 1)[1]])
+        return Source(name, functools.partial(jaxmarl.jaxmarl_env, plain.split("/", 1)[1]), arguments)
     if namespace == "openspiel":
         game_name = name.split("/", 1)[1]
         check_arguments(name, arguments, argument_names(game_name))
@@ -250,6 +259,12 @@ def _missing_package(name: str) -> str | None:
     namespace, _, game = name.partition("/")
     module, names = _OPTIONAL.get(namespace, (None, _VERSIONED))
     return module if module is not None and names.fullmatch(game) and not is_installed(module) else None
+
+
+def _installing(module: str) -> str:
+    """Return the command that installs a missing module."""
+    extra = extra_of(module)
+    return f"pip install {module}" if extra is None else install(extra)
 
 
 def _unknown(name: str) -> ConfigError:

@@ -17,6 +17,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "kuhn_poker_v1": {"players": 3},
     "leduc_poker_v1": {},
     "levers_v1": {},
+    "overcooked_v1": {"layout": "coord_ring", "max_steps": 9},
     "rware_v2": {"size": "small", "difficulty": "easy"},
     "simple_spread_v3": {"N": 2, "max_cycles": 7},
     "simple_tag_v3": {"num_adversaries": 2, "num_obstacles": 1},

@@ -79,6 +79,9 @@ without bounds may hold any value, including nan.
 - `state(s, rules, out)` with out [S] float32. Without it, a positive `state_size` means the concatenated observations
   of all players.
 
+**Training only.** `for_training(self)`, plain Python, is called once for the environments of training, and not for
+those of tests or for objects. It may change `self.rules`, such as a factor of shaped rewards.
+
 **For people.** `text(self, state, viewers)`, plain Python, returns a state as text, with which `play` shows the game.
 It keeps secrets of players that are not among the viewers. `actions`, an attribute of the class, names the actions.
 

@@ -65,6 +65,8 @@ class GameBatch:
         self._spec, self._out, self._first, self._role = spec, out, first_index, role
         self._restart, self._record = restart, tuple(record)
         self.recorded: list[Recorded] = []
+        if role == "train":
+            game.for_training()
         self._run = program(game)
         self._table = self._fill(np.zeros(1, table_of(len(spec.players))))
         self.address = int(self._table.ctypes.data)

@@ -18,6 +18,7 @@ GAMES = {
     "leduc_poker_v1": "cards.leduc_poker:LeducPoker",
     "levers_v1": "matrix.named:Levers",
     "matrix_game_v1": "matrix.repeated:MatrixGame",
+    "overcooked_v1": "kitchen.overcooked:Overcooked",
     "penalty_v1": "matrix.named:Penalty",
     "prisoners_dilemma_v1": "matrix.named:PrisonersDilemma",
     "rock_paper_scissors_v1": "matrix.named:RockPaperScissors",

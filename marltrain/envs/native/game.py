@@ -82,6 +82,9 @@ class Game:
             self.rules[name] = value
         self.state_size = state_size
 
+    def for_training(self) -> None:
+        """Change rules for environments of training, such as shaped rewards that tests do not have; none by default."""
+
     def sound(self, records: Array) -> Array:
         """Return which records [E] the rules can continue from, [E] bool: conditions beyond the bounds of fields.
 

@@ -72,7 +72,7 @@ class _Single:
         self.game = game
         self.spec = game.spec(game.name, with_state=True)
         self.step = Step.empty(self.spec, 1)
-        self.batch = GameBatch(game, self.spec, self.step, num_envs=1, restart=False)
+        self.batch = GameBatch(game, self.spec, self.step, num_envs=1, role="test", restart=False)
         self._generator = np.random.default_rng()
 
     def begin(self, seed: int | None) -> None:

@@ -79,6 +79,7 @@ UNSOUND = {
     "more calls than players": ("leduc_poker_v1", 0, {"calls": 2}),
     "no room for the rest of a round": ("leduc_poker_v1", 0, {"made": [1, 0]}),
     "no room in the second round": ("leduc_poker_v1", 0, {"made": [0, 4]}),
+    "two cooks at a place": ("overcooked_v1", 0, {"place": [[1, 1], [1, 1]]}),
     "two robots at a place": ("rware_v2", 0, {"place": [[0, 0], [0, 0]]}),
     "a shelf twice": ("rware_v2", 0, {"shelf": np.ones((11, 10), int)}),
     "a load that is elsewhere": ("rware_v2", 0, {"place": [[0, 0], [0, 1]], "load": [1, 0]}),

@@ -138,6 +138,23 @@ def test_the_warehouse_shows_shelves_requests_goals_and_loads():
     assert native(env).action_names == ("stay", "forward", "left", "right", "toggle_load")
 
 
+def test_the_kitchen_shows_cooks_their_things_and_pots():
+    env = parallel_env("overcooked_v1", layout="WPPWP\nO1.2X\nW...W\nWWBWW", max_steps=9)
+    env.reset(seed=0)
+    grids = {"pot": [[0, 21, 0, 0, 7], *[[0] * 5] * 3], "thing": [*[[0] * 5] * 3, [0, 2, 0, 3, 0]]}
+    env.set_state({"heading": [0, 2], "held": [1, 0], "soups": 2, **grids})
+    env.step({"agent_0": 4, "agent_1": 1})
+    assert native(env).text() == "\n".join([
+        "    W  Poo   Ps    W   P6",
+        "    O  1^o    .    .    X",
+        "    W    .    .   2v    W",
+        "    W   Wp    B   Ws    W",
+        "W counter, O onions, B plates, P pot, X delivery; o onion, p plate, s soup",
+        "1 agent_0 (onion), 2 agent_1; 2 delivered; step 1 of 9",
+    ])  # fmt: skip
+    assert native(env).action_names == ("up", "down", "right", "left", "stay", "interact")
+
+
 def test_more_players_than_letters_have_numbers():
     game: Any = find("foraging_v3")
     game = game(players=27, field_size=(8, 8))

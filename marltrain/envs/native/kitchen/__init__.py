@@ -1,0 +1,1 @@
+"""Two cooks who make onion soups."""
