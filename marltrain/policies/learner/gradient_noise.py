@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from marltrain.core.layout import Array, map_tree
+from marltrain.core.layout import map_tree
 from marltrain.policies.learner.trained_team import ALONE
 
 GRADIENT_NOISE, GRADIENT_SIGNAL, GRADIENT_ROWS = "gradient_noise", "gradient_signal", "gradient_rows"
@@ -48,28 +46,3 @@ def gradients_of_halves(
 def _every_second(first: int, column: Any) -> Any:
     """Return every second row of a column [K, B, ...] from row `first` on; other tensors unchanged."""
     return column[:, first::2] if len(column.shape) > 1 else column
-
-
-def noise_rows(weights: Sequence[Array], products: Array, norm: Array) -> Array:
-    """Return the metrics of `GradientStep.measure_noise`: rows, and signal and noise of each of N networks.
-
-    weights: those of the two parts, each [K, b].  norm: [N, K], of the gradient of all rows.
-    products: [N, 2, K] float64, of the gradient of the first part: with the gradient of all rows, and with itself.
-    Returns [1 + 2 N, K] float32, in the order of `noise_names`.
-    """
-    totals, squares = (np.array([(w.astype(np.float64) ** power).sum(-1) for w in weights]) for power in (1, 2))
-    both, (first, second) = (totals > 0).all(0), np.maximum(totals, SMALL)
-    with_all, own = products[:, 0], products[:, 1]
-    across = with_all - own
-    rest = np.square(norm.astype(np.float64)) - 2 * across - own
-    distance = own / first**2 - 2 * across / (first * second) + rest / second**2
-    noise = distance / ((squares / np.maximum(totals, SMALL) ** 2).sum(0) + SMALL)
-    pairs = np.where(both, np.stack([across / (first * second), noise], 1), 0.0)
-    rows = totals.sum(0) ** 2 / (squares.sum(0) + SMALL)
-    return np.concatenate([rows[None], *pairs]).astype(np.float32)
-
-
-def noise_names(networks: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the metrics of `noise_rows`; none without networks."""
-    each = tuple(f"{what}/{name}" for name in networks for what in (GRADIENT_SIGNAL, GRADIENT_NOISE))
-    return (GRADIENT_ROWS, *each) if each else ()

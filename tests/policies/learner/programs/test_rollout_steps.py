@@ -10,14 +10,24 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.backends import make_backend
 from marltrain.policies.compiled.optimizers import RULES
+from marltrain.policies.interface.algorithm import weighted_mean
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.programs.rollout_steps import rollout_steps
 from marltrain.policies.learner.programs.row_blocks import IN_ROWS
 from marltrain.policies.networks.specs import MLP
+from tests.policies.learner.programs.pairs import (
+    assert_equal_metrics,
+    assert_equal_states,
+    by_programs,
+    update as pairs_update,
+)
 from tests.policies.learner.programs.test_program_steps import assert_close, assert_metrics_close
 from tests.policies.learner.test_learner import moved, stacked
 from tests.policies.some_batches import VECTOR, of_agent, some_rollout, with_states
+from tests.policies.tape.test_recording import CASES as ALL_CASES, learners_of, rows_of
 
 BLOCK, REST = IN_ROWS
 FIVE = spaces.Discrete(5)
@@ -209,6 +219,59 @@ def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault
     learn_on(2, native, plain, seed=4)
     assert_close(native, plain)
     assert moved(native.export(1), replace(native.export(1), arrays=after[1]))
+
+
+ON_POLICY = [name for name in ALL_CASES if name.partition(" ")[0] in
+             ("ppo", "mappo", "a2c", "maa2c", "acer", "coma", "seac", "mmd", "trpo")]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_updates_of_all_algorithms_are_those_of_torch(name):
+    """Also with recurrent networks, and where updates end early."""
+    more = {} if name.partition(" ")[0] in ("a2c", "maa2c", "acer", "coma", "seac") else {"epochs": 2, "minibatches": 2}
+    (plain, other), actions = learners_of(name, 2, **(more if name != "trpo" else {}))
+    other.steps.over_rollouts = steps = rollout_steps(by_programs(other).steps.steps)
+    assert steps is not None
+    for seed in range(3):
+        batch = rows_of(name, other, actions, 24, seed)
+        assert_equal_metrics(*(pairs_update(learner, batch) for learner in (other, plain)))
+        np.testing.assert_array_equal(other.gradient_steps, plain.gradient_steps)
+    assert len(steps._programs) > 0 and all(step.recordable for step in steps.steps)
+    assert_equal_states(other, plain, 1e-4)
+
+
+class Seldom(PPOAlgorithm):
+    """PPO whose critic learns in a phase of its own, in every third pass."""
+
+    @property
+    def phases(self) -> Any:
+        (phase,) = super().phases
+
+        def critic(ops: Any, nets: Any, batch: Any, hyper: Any) -> Any:
+            loss = weighted_mean(ops, ops.square(self.value(nets, batch) - batch.target), batch.weight)
+            return loss, {"loss/alone": loss}
+
+        return replace(phase, trains=("actor",)), replace(phase, name="alone", trains=("critic",), loss=critic, every=3)
+
+
+class SeldomPPO(mt.PPO):
+    algorithm_class = Seldom
+
+
+def test_phases_that_are_not_in_every_pass():
+    """Counts go on from update to update, and for each agent by itself."""
+    agents = [SeldomPPO(VECTOR, FIVE, seed=k, device="cpu", network=MLP((5,)), epochs=2, minibatches=2)
+              for k in range(3)]  # fmt: skip
+    backends = [make_backend("torch", "cpu", jit_compile=compiled) for compiled in (True, False)]
+    native, plain = (AlgorithmLearner(agents[0].algorithm, backend, [0, 1, 2], draw=True) for backend in backends)
+    rng = np.random.default_rng(3)
+    for learn in LEARN:
+        assert_metrics_close(*update(rollout_of(rng, [12, 3, 1]), native, plain, learn=learn))
+        np.testing.assert_array_equal(native.gradient_steps, plain.gradient_steps)
+    counts = native.weights.optimizers["critic"].state()["count"]
+    np.testing.assert_array_equal(counts, plain.weights.optimizers["critic"].state()["count"])
+    assert 0 < counts.max() < native.gradient_steps.max() / 2
+    assert_close(native, plain)
 
 
 # One among others, by whichever threads -------------------------------------------------------------------------------
