@@ -84,9 +84,9 @@ format: $(ALL) ## format the code and apply the automatic fixes of the linter
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-# Both workers of the tests would compile what they import at the same time.
+# Both workers of the tests would compile what they import at the same time. Errors are those of the tests, and told there.
 bytecode: docs
-	$(THREADS) $(BIN)/python -m pytest --collect-only -qq $(TESTS) > /dev/null
+	-$(THREADS) $(BIN)/python -m pytest --collect-only -qq $(TESTS) > /dev/null
 
 pytest: $(ALL) ## run the tests; make pytest TESTS=tests/envs JOBS=1
 	$(THREADS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
