@@ -20,6 +20,7 @@ import pytest
 from marltrain.trainer.settings import TrainerSettings
 from tests.house.pages import blocks_of, run_block
 from tests.house.repository import PACKAGE, ROOT, python_files
+from tests.policies.agents.tianshou.interpreted import interpret
 from tests.tiers import LONG
 from tests.trainer.running import without_pictures
 
@@ -30,6 +31,8 @@ PAGES = [page for page in MARKDOWN if LONG or page not in LONG_ONLY]
 TEST_EPISODES = 4
 AT_LENGTH = ("docs/environments.md",)
 """Pages that print the faults of complete tests."""
+OF_TIANSHOU = "docs/from_tianshou.md"
+"""A page that trains by tianshou alone, too."""
 WITH_PICTURES = ("README.md", "docs/quickstart.md")
 """Pages whose runs draw their plots."""
 
@@ -62,6 +65,8 @@ def test_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         monkeypatch.setattr(TrainerSettings, "__post_init__", with_short_tests)
     if page not in WITH_PICTURES:
         without_pictures(monkeypatch)
+    if page == OF_TIANSHOU:
+        interpret(monkeypatch)
     run_page(ROOT / page, monkeypatch, tmp_path)
 
 
