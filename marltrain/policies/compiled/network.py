@@ -1,4 +1,4 @@
-"""Networks of fully connected layers in compiled code: forward and backward passes."""
+"""Networks of fully connected layers in compiled code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from itertools import pairwise
 from typing import Any, TypeGuard
 
 import numpy as np
-from numba import float32
 
 from marltrain.core.layout import VECTOR
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import call, f32
+from marltrain.jit.views import call
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.compiled.layers import NONE, RELU, TANH, layer_entry
 from marltrain.policies.networks.specs import MLP, Head, NetworkDefinition, Plan
@@ -38,19 +37,17 @@ among the network's weights.
 """
 
 
-def is_known(network: object, *, free: bool = False, joined: bool = False) -> TypeGuard[StackedNetwork]:
-    """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on one vector.
+def is_known(network: object, *, free: bool = False) -> TypeGuard[StackedNetwork]:
+    """Return whether compiled code supports a network: fully connected layers, tanh or ReLU, on the observation.
 
     A network with other fields or parameters than those that `write_network` writes is not supported.
 
     free: whether its head may have trained constants, such as log standard deviations.
-    joined: whether it may read another vector than the observation, or beside it.
     """
     plan = getattr(network, "plan", None)
     return (
         type(plan) is Plan and _has_known_fields(plan) and plan.members == 1
-        and (joined if plan.layout is None else list(plan.layout.shapes) == [VECTOR])
-        and len(plan.definition.vectors) <= joined
+        and plan.layout is not None and list(plan.layout.shapes) == [VECTOR] and not plan.definition.vectors
         and plan.spec.activation in ACTIVATIONS and len(plan.spec.hidden) < MOST_LAYERS
         and len(plan.heads) == 1 and (free or not plan.heads[0].free) and not plan.definition.noisy
         and [parameter.shape for parameter in plan.parameters] == _written_shapes(plan)
@@ -112,111 +109,3 @@ def forward(n: Any, x: int, rows: int, weights: int, activations: int) -> int:
         x, inputs = y, n.outputs[i]
         y += 4 * rows * inputs
     return x
-
-
-@compiled
-def outputs_at(n: Any, rows: int, activations: int) -> int:
-    """Return the address of a network's outputs [rows, choices] among the outputs of all layers; see `forward`."""
-    place = activations
-    for i in range(n.layers - 1):
-        place += 4 * rows * n.outputs[i]
-    return place
-
-
-@compiled
-def transpose_weights(n: Any, weights: int, transposed: int) -> None:
-    """Write the transposed weights of all layers, at the offsets of the weights; `backward` needs them."""
-    inputs = n.width
-    for i in range(n.layers):
-        transpose(weights + 4 * n.weight_at[i], inputs, n.outputs[i], transposed + 4 * n.weight_at[i])
-        inputs = n.outputs[i]
-
-
-@compiled
-def backward(
-    n: Any, x: int, rows: int, transposed: int, activations: int, gradient: int, zeros: int, scratch: int
-) -> None:
-    """Add the gradient [size] of a loss with respect to the weights, summed over these rows, to `gradient`.
-
-    transposed: the result of `transpose_weights`.  zeros: as many zeros as the widest layer or x has columns.
-    scratch: work array; `largest` returns its size.
-    activations: the result of `forward`, with the last layer's outputs replaced by the loss's gradient with respect
-      to them. The outputs of the other layers are overwritten by their gradients.
-    """
-    output_grads = outputs_at(n, rows, activations)
-    for behind in range(n.layers):
-        i = n.layers - 1 - behind
-        outputs, inputs = n.outputs[i], n.outputs[i - 1] if i else n.width
-        below = output_grads - 4 * rows * inputs if i else x
-        add_weight_gradient(
-            n, below, rows, inputs, output_grads, outputs, gradient + 4 * n.weight_at[i], zeros, scratch
-        )
-        add_rows(output_grads, rows, outputs, gradient + 4 * n.bias_at[i])
-        if i:
-            product(n, NONE, output_grads, rows, outputs, transposed + 4 * n.weight_at[i], zeros, inputs, scratch)
-            activation_backward(n.activation, below, scratch, rows * inputs)
-        output_grads = below
-
-
-@compiled
-def add_weight_gradient(
-    n: Any, x: int, rows: int, inputs: int, output_grads: int, outputs: int, made: int, zeros: int, scratch: int
-) -> None:
-    """Add x^T @ output_grads [inputs, outputs] to `made`; narrow results are computed as (output_grads^T @ x)^T.
-
-    Tiles are filled by columns, so a narrow result would leave vector registers partly empty.
-    """
-    if outputs < inputs and outputs < 8:
-        call(n.layer, (NONE, output_grads, outputs, 1, outputs, rows, x, zeros, 0, inputs, scratch))
-        add_transpose(scratch, outputs, inputs, made)
-    else:
-        call(n.layer, (NONE, x, inputs, 1, inputs, rows, output_grads, made, outputs, outputs, made))
-
-
-@compiled
-def largest(rows: int, inputs: int, outputs: int) -> int:
-    """Return the size of the work array that a layer's backward pass needs."""
-    return max(inputs * outputs, rows * inputs)
-
-
-@compiled
-def transpose(source: int, rows: int, columns: int, made: int) -> None:
-    """Write the transpose of a matrix [rows, columns] to `made`."""
-    read, written = f32(source, rows * columns), f32(made, rows * columns)
-    for i in range(rows):
-        for j in range(columns):
-            written[j * rows + i] = read[i * columns + j]
-
-
-@compiled
-def add_transpose(source: int, rows: int, columns: int, made: int) -> None:
-    """Add the transpose of a matrix [rows, columns] to `made`."""
-    read, written = f32(source, rows * columns), f32(made, rows * columns)
-    for i in range(rows):
-        for j in range(columns):
-            written[j * rows + i] += read[i * columns + j]
-
-
-@compiled
-def add_rows(source: int, rows: int, columns: int, made: int) -> None:
-    """Add the column sums of a matrix [rows, columns] to `made` [columns]."""
-    total = f32(made, columns)
-    for i in range(rows):
-        row = f32(source + 4 * i * columns, columns)
-        for j in range(columns):
-            total[j] += row[j]
-
-
-@compiled
-def activation_backward(activation: int, y: int, upstream: int, size: int) -> None:
-    """Overwrite an activation's outputs y with the gradients with respect to its inputs.
-
-    upstream: the gradients with respect to the outputs; the activation's derivative multiplies them.
-    """
-    results, output_grads = f32(y, size), f32(upstream, size)
-    if activation == RELU:
-        for i in range(size):
-            results[i] = output_grads[i] if results[i] > 0 else float32(0.0)
-    else:
-        for i in range(size):
-            results[i] = output_grads[i] * (float32(1.0) - results[i] * results[i])

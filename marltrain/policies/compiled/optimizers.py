@@ -8,44 +8,11 @@ from typing import Any
 from numba import float32
 
 from marltrain.jit.compiling import compiled
-from marltrain.jit.views import f32, f64, fma
+from marltrain.jit.views import f32, fma
 
 ADAM, ADAMW, RMSPROP, SGD, ADAMAX = range(5)
-RULES = {"adam": ADAM, "adamw": ADAMW, "rmsprop": RMSPROP, "sgd": SGD}
-"""Optimizers of `policies.optimizers.OPTIMIZERS` that `optimizer_step` has."""
 LANES = 64
 """Independent partial sums of a norm, which the processor can compute in parallel."""
-
-
-@compiled
-def optimizer_step(n: Any, rule: int, agents: int, k: int, gradient: int, factor: Any, fine: bool) -> None:
-    """Update the weights of agent k by a gradient [size] times `factor`.
-
-    n: a record with the fields weights, first, second and count [K, ...], rate, weight_decay and momentum [K], epsilon
-      and size.
-    fine: whether the loss and the gradient are finite; if not, only the step is counted: rate and gradient become 0.
-    """
-    rate, count, place = f32(n.rate, agents)[k], f32(n.count, agents), 4 * k * n.size
-    if not fine:
-        rate = factor = float32(0.0)
-        f32(gradient, n.size)[:] = float32(0.0)
-    count[k] += float32(1.0)
-    weights, epsilon = n.weights + place, f64(n.epsilon, 1)[0]
-    decay, push = f32(n.weight_decay, agents)[k], f32(n.momentum, agents)[k]
-    if decay != float32(0.0):
-        if rule == ADAMW:
-            shrink(weights, n.size, float32(1.0) - rate * decay)
-        else:
-            add_penalty(gradient, weights, n.size, factor, decay)
-            factor = float32(1.0)
-    if rule in (ADAM, ADAMW):
-        adam(weights, n.first + place, n.second + place, gradient, n.size, factor, rate, count[k], epsilon)
-    elif rule == RMSPROP:
-        rmsprop(weights, n.second + place, gradient, n.size, factor, rate, epsilon)
-    elif rule == SGD and push != float32(0.0):
-        sgd_with_momentum(weights, n.first + place, gradient, n.size, factor, rate, push)
-    elif rule == SGD:
-        sgd(weights, gradient, n.size, factor, rate)
 
 
 @compiled
@@ -79,20 +46,6 @@ def norm(gradient: int, size: int, lanes: int) -> Any:
     for i in range(whole, size):
         total = fma(g[i], g[i], total)
     return math.sqrt(total)
-
-
-@compiled
-def products_of_part(part: int, gradient: int, size: int, products: Any, agents: int, k: int) -> None:
-    """Write the inner products of the gradient of some rows: with that of all rows, and with itself.
-
-    products: [2 * K] float64, of agent k at k and K + k.
-    """
-    some, whole = f32(part, size), f32(gradient, size)
-    with_all = own = 0.0
-    for i in range(size):
-        with_all += float(some[i]) * float(whole[i])
-        own += float(some[i]) * float(some[i])
-    products[k], products[agents + k] = with_all, own
 
 
 @compiled

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.jit.compiling import inner
+from marltrain.jit.compiling import compiled, inner
 from marltrain.jit.views import call, f32, f64, i64, record_at
 from marltrain.policies.compiled.layers import NONE
-from marltrain.policies.compiled.network import add_rows
 from marltrain.policies.compiled.optimizers import (
     ADAM,
     ADAMAX,
@@ -79,6 +78,16 @@ def layer_gradient(i: int, s: int) -> None:
     else:
         call(layer, (NONE, a, inputs, 1, p.a_row, rows, gradient, weight, outputs, outputs, weight))
     add_rows(gradient, rows, outputs, at(s, p.bias))
+
+
+@compiled
+def add_rows(source: int, rows: int, columns: int, made: int) -> None:
+    """Add the column sums of a matrix [rows, columns] to `made` [columns]."""
+    total = f32(made, columns)
+    for i in range(rows):
+        row = f32(source + 4 * i * columns, columns)
+        for j in range(columns):
+            total[j] += row[j]
 
 
 @inner

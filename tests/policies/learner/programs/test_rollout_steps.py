@@ -12,7 +12,6 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.backends import make_backend
-from marltrain.policies.compiled.optimizers import RULES
 from marltrain.policies.interface.algorithm import weighted_mean
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.programs.rollout_steps import rollout_steps
@@ -24,6 +23,7 @@ from tests.policies.learner.programs.pairs import (
     by_programs,
     update as pairs_update,
 )
+from marltrain.policies.optimizers import OPTIMIZERS
 from tests.policies.learner.programs.test_program_steps import assert_close, assert_metrics_close
 from tests.policies.learner.test_learner import moved, stacked
 from tests.policies.some_batches import VECTOR, of_agent, some_rollout, with_states
@@ -158,7 +158,7 @@ def test_rollouts_of_more_rows_than_a_block():
     assert_close(native, plain)
 
 
-@pytest.mark.parametrize("optimizer", RULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_an_agent_that_does_not_learn_is_unchanged_to_the_bit(optimizer):
     """Its weights, moments and counts, whichever the others are that do; nor one that has no rows."""
     native, rng = learner_of(network=MLP((5,)), optimizer=optimizer, minibatches=3), np.random.default_rng(1)
@@ -187,7 +187,7 @@ def too_large(rollout: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", [with_inf, with_nan, too_large])
-@pytest.mark.parametrize("optimizer", RULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault):
     """The others learn on. Its moments fade, steps are counted, metrics tell, as with torch; then it recovers."""
     native, plain = (
@@ -338,7 +338,7 @@ def trained(seed: int = 5, **settings: Any) -> Any:
     return agent
 
 
-@pytest.mark.parametrize("optimizer", RULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_an_agent_goes_on_exactly_where_it_is_loaded(optimizer):
     """In a learner that has learned before: what it is told of weights and moments stays where it was."""
     home, away = (trained(seed, optimizer=optimizer).learner_ for seed in (5, 6))

@@ -54,6 +54,13 @@ def test_targets_follow():
         np.testing.assert_allclose(found, target + share * (online - target), rtol=1e-6)
 
 
+def test_targets_that_do_not_follow_are_not_read():
+    """Their networks may hold anything."""
+    target, online = RNG.standard_normal(9, F), np.full(9, np.nan, F)
+    found = carry_out("follow", target, {"a": online, "share": np.zeros(1, F)}, size=9)
+    np.testing.assert_array_equal(found, target)
+
+
 class Step:
     """One step of an optimizer, with moments in the middle of training."""
 
