@@ -62,7 +62,8 @@ class Pair(Game):
 
 def team(algo: str = "qmix", env: Any = SPREAD, **settings: Any) -> list[Any]:
     """Agents of compiled gradient steps that learn together, in small batches."""
-    own = {"learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **(SMALL if algo == "qmix" else {})}
+    mixing = {"vdn": {}, "qmix": SMALL, "wqmix": {**SMALL, "central_units": 4}}[algo]
+    own = {"learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **mixing}
     return mt.make_agents(algo, env, seed=0, **{**own, **SETTINGS, **settings})
 
 
@@ -71,6 +72,7 @@ def team(algo: str = "qmix", env: Any = SPREAD, **settings: Any) -> list[Any]:
     [
         pytest.param("vdn", {"capacity": 403, "learning_starts": 100}, id="vdn, a late start, the ring wraps"),
         pytest.param("qmix", {"tau": 0.1, "double": False, "mixer_learning_rate": 1e-3}, id="qmix, soft copies"),
+        pytest.param("wqmix", {"alpha": mt.linear(0.1, 1.0, 400)}, id="wqmix"),
         pytest.param("vdn", {"normalize_rewards": True, "reward_scale": mt.linear(3.0, 1.0, 400)}, id="vdn, scaled"),
         *LONG * [
             pytest.param("qmix", {"capacity": 403, "target_sync": 3}, id="qmix, the ring wraps"),

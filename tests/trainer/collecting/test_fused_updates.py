@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.core.errors import AgentError
+from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from marltrain.trainer.events.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.updating.planned import PlannedScheduler
@@ -82,6 +84,8 @@ def learners(env=SPREAD, **settings):
         pytest.param(SPREAD, {"learning_starts": 400}, id="a late start"),
         pytest.param(SPREAD, {"optimizer": "rmsprop", "max_grad_norm": None}, id="rmsprop"),
         pytest.param(SPREAD, {"optimizer": "sgd", "batch_size": 7}, id="sgd"),
+        pytest.param(SPREAD, {"optimizer": "adamax", "weight_decay": 0.1}, id="adamax"),
+        *([pytest.param(SPREAD, {"network": mt.MLP((180, 180))}, id="wide layers")] if LONG else []),
         *([pytest.param(TAG, {"capacity": 403}, id="two groups")] if LONG else []),
         pytest.param(TAG, {"capacity": 203, "memory": PRIORITIZED}, id="priorities in two groups"),
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
@@ -91,6 +95,73 @@ def learners(env=SPREAD, **settings):
 )
 def test_fused_run_equals_single_steps(env, settings):
     hold(env, lambda: learners(env, **settings), least=25)
+
+
+class Halves(DQNAlgorithm):
+    """DQN whose loss is divided between two phases with networks of their own; the second one is not used to act.
+
+    The second network learns the negative rewards.
+    """
+
+    name = "halves"
+
+    def compiled_form(self):
+        return super().compiled_form()
+
+    def networks(self):
+        own = super().networks()
+        return {**own, "other": own["q"]}
+
+    def targets(self):
+        return ("q", "other")
+
+    @property
+    def phases(self):
+        (phase,) = super().phases
+
+        def of_other(function):
+            def changed(ops, nets, batch, hyper):
+                batch.reward = -batch.reward
+                return function(ops, {"q": nets["other"], "target_q": nets["target_other"]}, batch, hyper)
+
+            return changed
+
+        def loss(ops, nets, batch, hyper):
+            value, metrics = phase.loss(ops, {"q": nets["other"]}, batch, hyper)
+            return 2.0 * value, {f"other_{name}": metric for name, metric in metrics.items()}
+
+        other = replace(phase, name="other", trains=("other",), loss=loss, targets=of_other(phase.targets))
+        return (phase, other)
+
+
+class HalvesAgent(mt.DQN):
+    algorithm_class = Halves
+
+
+def test_fused_run_of_an_algorithm_of_the_user_with_two_phases():
+    """Its first update is compared with the framework's, so it is made alone; the others are planned."""
+    own = {"seed": 0, "learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **SETTINGS}
+    hold(SPREAD, lambda: mt.make_agents(HalvesAgent, SPREAD, **own))
+
+
+def test_phases_with_metrics_of_the_same_name_are_updated_singly():
+    class Same(Halves):
+        def compiled_form(self):
+            return super().compiled_form()
+
+        @property
+        def phases(self):
+            first, other = super().phases
+
+            def loss(ops, nets, batch, hyper):
+                value, metrics = other.loss(ops, nets, batch, hyper)
+                return value, {name.removeprefix("other_"): metric for name, metric in metrics.items()}
+
+            return (first, replace(other, loss=loss))
+
+    kind = type("SameAgent", (mt.DQN,), {"algorithm_class": Same})
+    own = {"seed": 0, "learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **SETTINGS}
+    hold(SPREAD, lambda: mt.make_agents(kind, SPREAD, **own), many=False)
 
 
 def test_rounds_are_separate_without_compiled_gradient_steps():

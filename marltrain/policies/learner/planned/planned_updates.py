@@ -125,7 +125,7 @@ class PlannedUpdates:
     ) -> bool:
         """Write the next rounds of updates, for the agents that `learn` [K] bool; return whether they can be made.
 
-        They cannot if a phase has no program.
+        They cannot if a phase has no program, or if two phases have metrics of the same name.
         rngs: K random generators for drawing rows; None for an agent that does not learn.
         act: the address of the agents' ACT record.
         """
@@ -157,13 +157,14 @@ class PlannedUpdates:
         return True
 
     def _set_programs(self, columns: Columns) -> bool:
-        """Write the programs of all phases for columns of these arrays; return whether each phase has one."""
+        """Write the programs of all phases for columns of these arrays; return False if they cannot be planned."""
         arrays = self._read = arrays_in(columns, COLUMNS)  # kept alive, as others: compiled code has only addresses
         names = tuple(arrays)
         if names not in self._programs:
             made = [step.program_for(columns) for step in self.steps]
             programs = [program for program in made if program is not None]
-            if len(programs) < len(made):
+            metrics = [name for program in programs for name in program.metrics]
+            if len(programs) < len(made) or len({*metrics}) < len(metrics):
                 return False
             self._programs[names] = programs
         self._running = self._programs[names]
