@@ -17,13 +17,13 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.programs.rollout_steps import rollout_steps
 from marltrain.policies.learner.programs.row_blocks import IN_ROWS
 from marltrain.policies.networks.specs import MLP
+from marltrain.policies.optimizers import OPTIMIZERS
 from tests.policies.learner.programs.pairs import (
     assert_equal_metrics,
     assert_equal_states,
     by_programs,
     update as pairs_update,
 )
-from marltrain.policies.optimizers import OPTIMIZERS
 from tests.policies.learner.programs.test_program_steps import assert_close, assert_metrics_close
 from tests.policies.learner.test_learner import moved, stacked
 from tests.policies.some_batches import VECTOR, of_agent, some_rollout, with_states
