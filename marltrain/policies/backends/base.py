@@ -57,7 +57,19 @@ class Network(Protocol):
         """Replace the trainable weights by `flat` [K, N]; the caller calls `discard_copies` afterwards."""
 
     def discard_copies(self) -> None:
-        """Discard cached copies of the weights; called after each change."""
+        """Discard cached copies of the weights; called after each change of their tensors."""
+
+    def numbers(self) -> Array:
+        """Return all weights of a NetworkSpec as a numpy array [K, N]: on a CPU, the same object in each call."""
+        raise TypeError(f"{type(self).__name__} gives no array for compiled code")
+
+    def numbers_changed(self) -> None:
+        """Note that compiled code has changed the array that `numbers` returned last: the weights are its numbers."""
+        return
+
+    def settle(self) -> None:
+        """Update the tensors by changed `numbers`; called before a graph reads them."""
+        return
 
     def sources(self) -> Sequence[Tensor]:
         """Return the tensors or variables whose gradients are computed."""
@@ -133,9 +145,6 @@ class StackedNetwork(Network, Protocol):
         """See `Network`."""
         return self.plan.multiply_adds
 
-    def numbers(self) -> Array:
-        """Return all weights as a numpy array [K, N]: on a CPU, the same object until the weights are replaced."""
-
     def numpy_weights(self) -> list[Array]:
         """Return the weights of each parameter as a numpy array [K * M, *shape]."""
 
@@ -200,6 +209,21 @@ class Optimizer(Protocol):
     def state(self) -> dict[str, Tensor]:
         """Return moments [K, N] and step counts [K, 1] by name."""
         return {**self.slots, "count": self.count}
+
+    def numbers(self) -> dict[str, Array]:
+        """Return `state` as numpy arrays: on a CPU, the same objects in each call."""
+
+    def numbers_changed(self) -> None:
+        """Note that compiled code has changed the arrays that `numbers` returned last: the state is their numbers."""
+        return
+
+    def discard_copies(self) -> None:
+        """Discard cached copies of the state; called after each change of its tensors."""
+        return
+
+    def settle(self) -> None:
+        """Update the tensors by changed `numbers`; called before a graph reads them."""
+        return
 
     def arrays(self, row: int) -> dict[str, Array]:
         """Return one agent's moments and step count."""
@@ -273,8 +297,11 @@ class Backend(Protocol):
     def optimizer(self, name: str, network: Network, epsilon: float) -> Optimizer:
         """Make the named optimizer for the weights of a network."""
 
-    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return a function of trees, as a graph or compiled if the backend supports it."""
+    def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
+        """Return a function of trees, as a graph or compiled if the backend supports it.
+
+        compiled: False: not compiled, even with `jit_compile`.
+        """
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: dict[str, Tree], hyper: Any

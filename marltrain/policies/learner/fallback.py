@@ -28,9 +28,7 @@ def check_required(team: TrainedTeam) -> None:
         return
     for phase in team.algorithm.phases:
         if not backend.runs_programs:
-            raise refusal(
-                team, phase, f"programs run with PyTorch on a CPU, not with {backend.name} on {backend.device}"
-            )
+            raise refusal(team, phase, f"programs run on a CPU, not on {backend.device}")
         if phase.natural is not None:
             raise refusal(team, phase, NATURAL)
         for name in team.trained_by(phase):

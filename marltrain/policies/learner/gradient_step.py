@@ -76,12 +76,14 @@ class GradientStep:
         After a loss or a gradient that is not finite, no weight of an agent alone changes, and none of a team with one
         loss.
         """
+        self.team.settle()
         measured = self._function(
             {key: dict(own) for key, own in columns.items()}, dict(numbers), self.due(due),
             self.optimizer_numbers(numbers),
         )  # fmt: skip
         for name in self.trains:
             self.team.nets[name].discard_copies()
+            self.team.optimizers[name].discard_copies()
         return measured if self._row_error is None else self._without_errors(self.backend.numpy(measured))
 
     def _without_errors(self, measured: Array) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class NaturalGradientStep:
                 f"{algorithm.name}: NaturalGradient of phase {self.phase.name!r} reads the settings {missing}, which "
                 f"must be declared with per_row=True; declared are {', '.join(self.names)}"
             )
-        made = backend.function if backend.compiles_curvature else _as_it_is
+        made = partial(backend.function, compiled=backend.compiles_curvature)
         self._fixed, self._slope = made(self._fix), made(self._differentiate)
         self._product, self._measured = made(self._multiply), made(self._measure)
         self._falls_back = backend.runs_programs
@@ -55,6 +56,7 @@ class NaturalGradientStep:
         if self._falls_back:
             fall_back(self.team, self.phase, NATURAL)
             self._falls_back = False
+        self.team.settle()
         ops, natural = self.backend.ops, self.natural
         numbers = numbers[ALONE]
         fixed = self._fixed(dict(columns[ALONE]), numbers)
@@ -182,11 +184,6 @@ def conjugate_gradient(ops: Any, product: Callable[[Any], Any], target: Any, ite
         before, squared = squared, _dot(ops, residual, residual)
         direction = residual + squared / ops.where(before > 0.0, before, 1.0) * direction
     return x
-
-
-def _as_it_is(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is not compiled."""
-    return step
 
 
 def _dot(ops: Any, x: Any, y: Any) -> Any:

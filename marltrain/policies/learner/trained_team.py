@@ -67,6 +67,13 @@ class TrainedTeam:
         of_team = [] if self.weights is None else [(OF_TEAM, self.weights)]
         return [*((key, member.weights) for key, member in self.members.items()), *of_team]
 
+    def settle(self) -> None:
+        """Update the tensors of weights and moments that programs have changed as arrays; before a graph reads them."""
+        for net in self.nets.values():
+            net.settle()
+        for optimizer in self.optimizers.values():
+            optimizer.settle()
+
     @property
     def is_joint(self) -> bool:
         """Whether the agents have one loss, or read each other's rows."""

@@ -91,6 +91,7 @@ class Weights:
             else:
                 for slot, value in self.optimizers[name].state().items():
                     self.backend.overwrite(value, held[slot])
+                self.optimizers[name].discard_copies()
 
     def export(self, row: int) -> dict[str, Array]:
         """Return the arrays of one agent by name."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import torch
@@ -10,6 +11,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.jit.notices import listening
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from tests.policies.learner.programs.test_program_step import learners_with
 from tests.policies.learner.test_natural_gradient import bowl, updated
 from tests.policies.some_batches import IMAGE, VECTOR, some_transitions
@@ -18,6 +20,7 @@ THREE = spaces.Discrete(3)
 REQUIRED: dict[str, Any] = {"jit_compile": "require", "seed": 0}
 
 
+KERAS = keras.Sequential([keras.layers.Dense(3)])
 NETWORKS: dict[str, Any] = {"vector": (VECTOR, mt.MLP((6,))), "image": (IMAGE, mt.CNN((8,), filters=((4, 3, 2),)))}
 
 
@@ -37,12 +40,21 @@ def test_an_agent_whose_phases_have_programs(observed):
         (mt.TRPO, VECTOR, {}, "trpo: .* phase 'actor', because it solves for a natural gradient"),
         (mt.DQN, VECTOR, {"network": torch.nn.Linear(5, 3)}, "jit_compile='require' compiles passes over networks"),
         (mt.DQN, VECTOR, {"strategy": "DataParallel"}, "jit_compile='require' goes with no strategy"),
-        (mt.DQN, VECTOR, {"backend": "tensorflow"}, "dqn: .* phase 'q', because programs run with PyTorch on a CPU"),
+        (mt.TRPO, VECTOR, {"backend": "tensorflow"}, "trpo: .* then tensorflow computes the phase"),
+        (mt.DQN, VECTOR, {"backend": "tensorflow", "network": KERAS}, "dqn: .* network 'q' is a model of your own"),
     ],
 )
 def test_what_is_known_before_training_is_refused(kind, space, settings, words):
     with pytest.raises(ConfigError, match=words):
         kind(space, THREE, **REQUIRED, **settings)
+
+
+def test_another_device_is_refused():
+    """The backend stands for one on a GPU."""
+    agent = mt.DQN(VECTOR, THREE, **REQUIRED)
+    agent.backend.runs_programs = False
+    with pytest.raises(ConfigError, match="dqn: .* phase 'q', because programs run on a CPU, not on"):
+        AlgorithmLearner(agent.algorithm, agent.backend, [0], draw=True)
 
 
 def test_a_phase_that_its_first_update_cannot_record_is_refused():

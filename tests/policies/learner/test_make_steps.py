@@ -34,7 +34,8 @@ def learner_of(
     ("kind", "options", "expected"),
     [
         (mt.SAC, {"jit_compile": False}, GradientStep),
-        (mt.SAC, {"backend": "tensorflow"}, GradientStep),
+        (mt.SAC, {"backend": "tensorflow"}, ProgramStep),
+        (mt.PPO, {"backend": "tensorflow"}, ProgramStep),
         (mt.SAC, {}, ProgramStep),
         (mt.PPO, {}, ProgramStep),
         (mt.PPO, {"network": mt.MLP((256, 256))}, ProgramStep),

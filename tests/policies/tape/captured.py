@@ -101,7 +101,7 @@ def learner_of(kind: Any, space: Any, actions: Any, agents: int, settings: Mappi
 
 def stacked(kind: Any, space: Any, actions: Any, agents: int, settings: Mapping[str, Any]) -> AlgorithmLearner:
     """Return a learner of K agents with weights of their own."""
-    first = kind(space, actions, seed=0, device="cpu", backend="torch", jit_compile=False, **settings)
+    first = kind(space, actions, seed=0, device="cpu", **settings)
     return AlgorithmLearner(first.algorithm, first.backend, list(range(agents)), draw=True)
 
 

@@ -48,11 +48,13 @@ class Backend(base.Backend):
     def __init__(self, device: str = "auto", *, jit_compile: base.JitCompile = False) -> None:
         """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
-        jit_compile: compile gradient steps by XLA; else they run as plain graphs.
+        jit_compile: compile gradient steps by XLA; else they run as plain graphs. On a CPU, most gradient steps are
+            marltrain's own programs instead, see `policies.learner.make_steps`.
         """
         _bound_threads()
         self.jit_compile = jit_compile
         self.device = _device(device)
+        self.runs_programs = bool(jit_compile) and "CPU" in self.device
         self._tapes = threading.local()  # one thread may learn while another acts
 
     def scope(self) -> AbstractContextManager[Any]:
@@ -73,14 +75,14 @@ class Backend(base.Backend):
         """See `base.Backend`."""
         old.assign(new)
 
-    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return the function as a graph, compiled by XLA if `jit_compile` is set."""
+    def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
+        """Return the function as a graph, compiled by XLA if `jit_compile` is set and `compiled`."""
 
         def placed(*trees: Any) -> Tensor:
             with self.scope():
                 return step(*trees)
 
-        return Graph(placed, jit_compile=bool(self.jit_compile))
+        return Graph(placed, jit_compile=compiled and bool(self.jit_compile))
 
     def agreed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that calls a graph; in a cluster it raises WorkerError if the workers disagree."""

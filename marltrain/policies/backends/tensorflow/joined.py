@@ -65,7 +65,7 @@ class JoinedBackend(WorkerBackend):
         with tf.control_dependencies([tf.debugging.assert_equal(total, own * self.parts, message=_DIFFER)]):
             return {name: tf.identity(value) for name, value in metrics.items()}
 
-    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
         """Return the function as a graph; raises WorkerError if the workers disagree."""
         return self.agreed(super().function(step))
 

@@ -21,6 +21,7 @@ from marltrain.policies.backends.tensorflow.copies import Maker
 from marltrain.policies.backends.tensorflow.graphs import Graph
 from marltrain.policies.backends.tensorflow.randomness import random_states, reseed, seed_graph
 from marltrain.policies.backends.tensorflow.regularizers import check_added, penalty
+from marltrain.policies.backends.tensorflow.shared import SharedVariable
 from marltrain.policies.backends.tensorflow.trials import trial as trial_of
 from marltrain.policies.backends.trials import Trial, two_batches
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
@@ -48,24 +49,25 @@ class StackedNetwork(Network, base.StackedNetwork):
         self._sizes = [parameter.size for parameter in plan.parameters]
         self._shapes = [(self.rows, *parameter.shape) for parameter in plan.parameters]
         with scope():
-            self.variable = tf.Variable(tf.zeros([num_agents, plan.members * plan.size]))
-        self.on_cpu = "GPU" not in self.variable.device.upper()
+            self._variable = tf.Variable(tf.zeros([num_agents, plan.members * plan.size]))
+        self._shared = SharedVariable(self._variable)
+        self.on_cpu = "GPU" not in self._variable.device.upper()
         self._graph = Graph(self._forward)
-        self._numbers: Array | None = None
-        self._copied: list[Array] | None = None
+        self._views: list[Array] | None = None
 
     @property
     def flat(self) -> Tensor:
         """See `base.Network`."""
-        return self.variable.read_value()
+        return self._shared.variable().read_value()
 
     def assign(self, flat: Tensor) -> None:
         """See `base.Network`."""
-        self.variable.assign(flat)
+        self._variable.assign(flat)
+        self.discard_copies()
 
     def sources(self) -> list[tf.Variable]:
         """Return the flat variable."""
-        return [self.variable]
+        return [self._shared.variable()]
 
     def joined(self, grads: Sequence[Tensor | None]) -> Tensor:
         """Return the gradient of the flat variable."""
@@ -82,33 +84,41 @@ class StackedNetwork(Network, base.StackedNetwork):
         """See `base.Network`."""
         if not tf.executing_eagerly():
             return self._forward(*inputs)
+        self.settle()
         if row is None:
             return list(self._graph(*inputs))
         everyone = [tf.nest.map_structure(lambda x: tf.repeat(x, self.num_agents, 0), given) for given in inputs]
         return [out[row : row + 1] for out in self._graph(*everyone)]
 
     def _forward(self, *inputs: Any) -> list[Tensor]:
-        flat = self.variable if self.plan.members == 1 else tf.reshape(self.variable, [self.rows, self.plan.size])
+        flat = self._variable if self.plan.members == 1 else tf.reshape(self._variable, [self.rows, self.plan.size])
         pieces = tf.split(flat, self._sizes, 1)
         weights = [tf.reshape(piece, shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
         return self.plan.forward(ops, weights, *inputs)
 
     def numpy_weights(self) -> list[Array]:
-        """See `base.StackedNetwork`: a copy, made once after each change."""
-        if self._copied is None:
-            pieces = np.split(self.numbers().reshape(self.rows, -1), np.cumsum(self._sizes)[:-1], 1)
-            self._copied = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
-        return self._copied
+        """See `base.StackedNetwork`: views of `numbers`."""
+        numbers = self.numbers()
+        if self._views is None:
+            pieces = np.split(numbers.reshape(self.rows, -1), np.cumsum(self._sizes)[:-1], 1)
+            self._views = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        return self._views
 
     def numbers(self) -> Array:
-        """See `base.StackedNetwork`: a copy, made once after each change."""
-        if self._numbers is None:
-            self._numbers = self.flat.numpy()
-        return self._numbers
+        """See `base.Network`."""
+        return self._shared.array()
+
+    def numbers_changed(self) -> None:
+        """See `base.Network`."""
+        self._shared.array_changed()
+
+    def settle(self) -> None:
+        """See `base.Network`."""
+        self._shared.variable()
 
     def discard_copies(self) -> None:
-        """Discard the numpy copies of the weights."""
-        self._numbers = self._copied = None
+        """See `base.Network`: `numbers` copies the weights again."""
+        self._shared.variable_changed()
 
     def copy(self) -> StackedNetwork:
         """See `base.Network`."""

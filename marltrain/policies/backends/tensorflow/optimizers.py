@@ -12,6 +12,7 @@ from tensorflow import Tensor
 
 from marltrain.core.layout import Array
 from marltrain.policies.backends import base
+from marltrain.policies.backends.tensorflow.shared import SharedVariable
 from marltrain.policies.optimizers import OPTIMIZERS, WEIGHTS, Numbers, UpdateOps, stepped
 
 
@@ -26,6 +27,29 @@ class Optimizer(base.Optimizer):
         with scope():
             self.slots = {moment: tf.Variable(tf.zeros(flat.shape)) for moment in OPTIMIZERS[name].moments}
             self.count = tf.Variable(tf.zeros([flat.shape[0], 1]))
+        self._shared = {moment: SharedVariable(variable) for moment, variable in super().state().items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return the variables of the moments and step counts."""
+        return {name: shared.variable() for name, shared in self._shared.items()}
+
+    def numbers(self) -> dict[str, Array]:
+        """See `base.Optimizer`."""
+        return {name: shared.array() for name, shared in self._shared.items()}
+
+    def numbers_changed(self) -> None:
+        """See `base.Optimizer`."""
+        for shared in self._shared.values():
+            shared.array_changed()
+
+    def settle(self) -> None:
+        """See `base.Optimizer`."""
+        self.state()
+
+    def discard_copies(self) -> None:
+        """See `base.Optimizer`."""
+        for shared in self._shared.values():
+            shared.variable_changed()
 
     def step(
         self, network: base.Network, grad: Tensor, rate: Tensor, due: Tensor | None, *,
@@ -54,6 +78,7 @@ class Optimizer(base.Optimizer):
             whole = slots[name].numpy()
             whole[row] = values
             slots[name].assign(whole)
+        self.discard_copies()
 
 
 OPS = cast(UpdateOps, SimpleNamespace(

@@ -138,7 +138,7 @@ class ChiefBackend(Backend):
         """Convert arrays to tensors of the chief."""
         return map_tree(tf.constant, array)
 
-    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
         """Return the function unchanged: only the work of the workers runs as a graph."""
         return step
 

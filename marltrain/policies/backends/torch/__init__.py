@@ -72,9 +72,9 @@ class Backend(base.Backend):
         """See `base.Backend`."""
         old.copy_(self._tensor(new))
 
-    def function(self, step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return the function, compiled if `jit_compile` is set."""
-        return Graph(step) if self.jit_compile else step
+    def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
+        """Return the function, compiled if `jit_compile` is set and `compiled`."""
+        return Graph(step) if compiled and self.jit_compile else step
 
     def threads(self) -> int:
         """See `base.Backend`."""

@@ -98,7 +98,7 @@ class StackedNetwork(Network, base.StackedNetwork):
         return self.plan.forward(ops, self._views(flat), *inputs)
 
     def numbers(self) -> Array:
-        """See `base.StackedNetwork`: on the same memory; on a GPU a copy."""
+        """See `base.Network`: on the same memory; on a GPU a copy."""
         return self._flat.cpu().numpy() if self._numbers is None else self._numbers
 
     def numpy_weights(self) -> list[Array]:

@@ -39,6 +39,10 @@ class Optimizer(base.Optimizer):
             elif after[name] is not value:
                 value.copy_(after[name])
 
+    def numbers(self) -> dict[str, Array]:
+        """See `base.Optimizer`: on the same memory; on a GPU copies."""
+        return {name: value.numpy(force=True) for name, value in self.state().items()}
+
     def arrays(self, row: int) -> dict[str, Array]:
         """See `base.Optimizer`."""
         return {name: slot[row].cpu().numpy().copy() for name, slot in self.state().items()}

@@ -60,7 +60,7 @@ class ProgramNetwork:
         whole, rests = self.blocks.of(self.blocks.widened(rows))
         execution = program.execution(agents=agents, blocks=whole, rests=rests)
         outputs = [np.empty((agents, self.blocks.widened(rows), *shape), np.float32) for shape in shapes]
-        execution.bind({**arrays, f"weights/{INPUT}": self.backend.numpy(self.net.flat)})
+        execution.bind({**arrays, f"weights/{INPUT}": self.net.numbers()})
         execution.bind({f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)})
         execution.run()
         return [self.backend.tensor(output[:, :rows]) for output in outputs]

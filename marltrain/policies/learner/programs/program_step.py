@@ -43,7 +43,7 @@ class ProgramStep(GradientStep):
     def __init__(self, number: int, team: TrainedTeam) -> None:
         """Store the agents; a call with columns of new shapes makes a program."""
         super().__init__(number, team)
-        self._function = self.compute  # while noise is measured: without compilation
+        self._function = self.backend.function(self.compute, compiled=False)  # while noise is measured
         self._programs: dict[Any, StepProgram] = {}
         self.recordable = True
         algorithms = [type(member.algorithm) for member in team.members.values()]
@@ -66,9 +66,14 @@ class ProgramStep(GradientStep):
         self.metrics, measured = program.metrics, program.run(arrays, numbers, due)
         if self._row_error is not None and program.errors is not None:
             self.errors = program.errors.copy()
-        for name in self.trains:
-            self.team.nets[name].discard_copies()
+        self.moved()
         return measured
+
+    def moved(self) -> None:
+        """Note that a program has changed the numbers of the trained networks and of their optimizers."""
+        for name in self.trains:
+            self.team.nets[name].numbers_changed()
+            self.team.optimizers[name].numbers_changed()
 
     @property
     def plannable(self) -> bool:
@@ -89,10 +94,9 @@ class ProgramStep(GradientStep):
 
     def measure_noise(self, *, on: bool) -> None:
         """See `GradientStep`."""
+        super().measure_noise(on=on)
         if self.recordable:
-            self.measures = on
-        else:
-            super().measure_noise(on=on)
+            self._function = self.backend.function(self.compute, compiled=False)
 
     def _program(self, columns: Columns, arrays: list[Array]) -> StepProgram | None:
         """Return the program for columns of these shapes; None if the phase cannot be recorded."""

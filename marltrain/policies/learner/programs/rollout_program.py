@@ -33,7 +33,7 @@ class RolloutProgram(BoundTable):
 
         numbers: tensors, see `GradientStep`.
         """
-        self._bind_numbers(numbers)
+        self._fetch(numbers)
         read = {name: array for name, array in columns.items() if name in self._segments}
         self._bind({name: array.copy("C") if has_gaps(array[:1]) else array for name, array in read.items()})
         measured = np.zeros((len(dealt.rows), len(self.metrics), self.team.num_agents), np.float32)

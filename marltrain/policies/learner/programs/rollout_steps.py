@@ -85,8 +85,7 @@ class RolloutSteps:
         measured = programs.run(arrays, numbers, dealt, due, self._threads, self.backend.threads())
         for step, program in zip(self.steps, programs.programs, strict=True):
             step.metrics = program.metrics
-            for name in step.trains:
-                step.team.nets[name].discard_copies()
+            step.moved()
         return measured
 
     def _compare(self, columns: Mapping[str, Any], dealt: Dealt, numbers: Mapping[str, Any], due: Array) -> None:

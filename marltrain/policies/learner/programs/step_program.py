@@ -38,16 +38,19 @@ class BoundTable:
 
     def _state(self) -> dict[str, Array]:
         """Return the weights of all networks, and moments and step counts of those that have an optimizer."""
-        tensors = {f"weights/{name}": net.flat for name, net in self.team.nets.items()}
+        arrays = {f"weights/{name}": net.numbers() for name, net in self.team.nets.items()}
         for name, optimizer in self.team.optimizers.items():
-            tensors |= {f"{slot}/{name}": value for slot, value in optimizer.state().items()}
-        return {name: self.backend.numpy(tensor) for name, tensor in tensors.items()}
+            arrays |= {f"{slot}/{name}": value for slot, value in optimizer.numbers().items()}
+        return arrays
 
     def _bind(self, arrays: Mapping[str, Array]) -> None:
         self.execution.bind({name: array for name, array in arrays.items() if name in self._segments})
 
-    def _bind_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """Bind the numbers of each member that are not bound already, tensors [H, K_i, 1]."""
+    def _fetch(self, numbers: Mapping[str, Any]) -> None:
+        """Copy what the framework has changed into the arrays, and bind the numbers of each member, tensors [H, K_i, 1].
+        """
+        if not self.backend.shares_memory:
+            self._state()
         for key, own in numbers.items():
             if own is not self._hyper.get(key):
                 self._hyper[key] = own
@@ -94,7 +97,7 @@ class StepProgram(BoundTable):
 
     def prepare(self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array) -> int:
         """Bind the arguments of `run`; return the address of the arguments of `runs.run`, see `Execution.prepare`."""
-        self._bind_numbers(numbers)
+        self._fetch(numbers)
         arrays = [columns[i] for i in self._columns.values()]
         if (layout := [(array.strides, array.flags.aligned) for array in arrays]) != self._layout:
             self._bind_columns(arrays)
