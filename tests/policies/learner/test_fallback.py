@@ -53,7 +53,7 @@ def test_another_device_is_refused():
     """The backend stands for one on a GPU."""
     agent = mt.DQN(VECTOR, THREE, **REQUIRED)
     agent.backend.runs_programs = False
-    with pytest.raises(ConfigError, match="dqn: .* phase 'q', because programs run on a CPU, not on"):
+    with pytest.raises(ConfigError, match=r"dqn: .* phase 'q', because programs run on a CPU, not on"):
         AlgorithmLearner(agent.algorithm, agent.backend, [0], draw=True)
 
 
