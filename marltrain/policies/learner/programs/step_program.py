@@ -47,8 +47,7 @@ class BoundTable:
         self.execution.bind({name: array for name, array in arrays.items() if name in self._segments})
 
     def _fetch(self, numbers: Mapping[str, Any]) -> None:
-        """Copy what the framework has changed into the arrays, and bind the numbers of each member, tensors [H, K_i, 1].
-        """
+        """Copy what the framework changed into the arrays; bind the numbers of each member, tensors [H, K_i, 1]."""
         if not self.backend.shares_memory:
             self._state()
         for key, own in numbers.items():
