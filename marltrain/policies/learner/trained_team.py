@@ -67,6 +67,21 @@ class TrainedTeam:
         of_team = [] if self.weights is None else [(OF_TEAM, self.weights)]
         return [*((key, member.weights) for key, member in self.members.items()), *of_team]
 
+    def numbers(self) -> dict[str, Array]:
+        """Return the weights of the networks, and the moments and step counts of their optimizers, as arrays.
+
+        These are "weights/0/actor", "first/0/actor" and so on: the same objects in each call, with the present numbers.
+        """
+        arrays = {f"weights/{name}": net.numbers() for name, net in self.nets.items()}
+        for name, optimizer in self.optimizers.items():
+            arrays |= {f"{slot}/{name}": value for slot, value in optimizer.numbers().items()}
+        return arrays
+
+    def fetch(self) -> None:
+        """Update `numbers` by what the framework has changed, before a program reads them."""
+        if not self.backend.shares_memory:
+            self.numbers()
+
     def settle(self) -> None:
         """Update the tensors of weights and moments that programs have changed as arrays; before a graph reads them."""
         for net in self.nets.values():

@@ -86,6 +86,7 @@ def learners(env=SPREAD, **settings):
         pytest.param(SPREAD, {"optimizer": "sgd", "batch_size": 7}, id="sgd"),
         pytest.param(SPREAD, {"optimizer": "adamax", "weight_decay": 0.1}, id="adamax"),
         *([pytest.param(SPREAD, {"network": mt.MLP((180, 180))}, id="wide layers")] if LONG else []),
+        pytest.param(SPREAD, {"backend": "tensorflow", "tau": 0.1}, id="tensorflow"),
         *([pytest.param(TAG, {"capacity": 403}, id="two groups")] if LONG else []),
         pytest.param(TAG, {"capacity": 203, "memory": PRIORITIZED}, id="priorities in two groups"),
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),

@@ -70,7 +70,7 @@ class PlannedUpdates:
         self._measured = np.zeros((0, 0, 0), np.float32)
         self._counts = np.zeros(0, np.int64)
         self._names = learner.algorithm.numbers()
-        self._numbers = steps.team.backend.tensor(np.zeros((len(self._names), learner.num_agents, 1), np.float32))
+        self._numbers = np.zeros((len(self._names), learner.num_agents, 1), np.float32)
         self._programs: dict[Any, list[StepProgram]] = {}  # names of columns -> programs of all phases
         self._running: list[StepProgram] = []
         self._kept: tuple[Array, ...] = ()
@@ -78,7 +78,7 @@ class PlannedUpdates:
         record = self._record[0]
         record["agents"], record["settings"] = learner.num_agents, len(self._names)
         record["epsilon_index"] = self._names.index("epsilon") if "epsilon" in self._names else -1
-        record["numbers"] = address_of(steps.team.backend.numpy(self._numbers))
+        record["numbers"] = address_of(self._numbers)
         self.address = address_of(self._record)
         self.resize(batch_size)
 
@@ -199,6 +199,8 @@ class PlannedUpdates:
             record["moves"], record["shares"] = moves.execution.prepare(), address_of(moves.shares)
         record["begun"] = steps
         self._reading.refresh()
+        self.steps.team.fetch()
+        self.steps.moved()  # by the call
 
     def make_round(self) -> None:
         """Make the next round of updates."""

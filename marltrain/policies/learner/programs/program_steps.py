@@ -46,9 +46,19 @@ class ProgramSteps(GradientSteps):
         if not all(hasattr(self.team.nets[target], "plan") for target, _ in self.team.targets()):
             super().update_targets(share, of_team)
         elif np.count_nonzero(share) or of_team:
+            self.team.fetch()
             self.moves.run(share, of_team)
-            for target, _ in self.team.targets():
-                self.team.nets[target].discard_copies()
+            self._targets_moved()
+
+    def moved(self) -> None:
+        """Note that programs may have changed all numbers of the team."""
+        for step in self.steps:
+            step.moved()
+        self._targets_moved()
+
+    def _targets_moved(self) -> None:
+        for target, _ in self.team.targets():
+            self.team.nets[target].numbers_changed()
 
     def close(self) -> None:
         """See `GradientSteps`."""

@@ -33,28 +33,20 @@ class BoundTable:
         self._segments = {segment.name: segment for segment in table.segments}
         self._hyper: dict[str, Any] = {}  # member -> the tensor of numbers that is bound
         self._due = np.ones(team.num_agents, np.bool_)
-        self._bind(self._state())
+        self._bind(team.numbers())
         self._bind({f"{DUE}/{key}": own for key, own in team.by_member(self._due).items()})
-
-    def _state(self) -> dict[str, Array]:
-        """Return the weights of all networks, and moments and step counts of those that have an optimizer."""
-        arrays = {f"weights/{name}": net.numbers() for name, net in self.team.nets.items()}
-        for name, optimizer in self.team.optimizers.items():
-            arrays |= {f"{slot}/{name}": value for slot, value in optimizer.numbers().items()}
-        return arrays
 
     def _bind(self, arrays: Mapping[str, Array]) -> None:
         self.execution.bind({name: array for name, array in arrays.items() if name in self._segments})
 
     def _fetch(self, numbers: Mapping[str, Any]) -> None:
         """Copy what the framework changed into the arrays; bind the numbers of each member, tensors [H, K_i, 1]."""
-        if not self.backend.shares_memory:
-            self._state()
+        self.team.fetch()
         for key, own in numbers.items():
             if own is not self._hyper.get(key):
                 self._hyper[key] = own
                 names = self.team.members[key].algorithm.numbers()
-                rows = zip(names, self.backend.numpy(own), strict=True)
+                rows = zip(names, own if isinstance(own, np.ndarray) else self.backend.numpy(own), strict=True)
                 self._bind({f"{HYPER}/{key}/{name}": row for name, row in rows})
 
 

@@ -24,7 +24,7 @@ class TargetMoves:
         pairs = team.targets()
         self.shares = np.zeros(team.num_agents + 1, np.float32)
         self.execution = Program(_table(team, pairs)).execution()
-        arrays = {f"weights/{name}": team.backend.numpy(team.nets[name].flat) for pair in pairs for name in pair}
+        arrays = {f"weights/{name}": team.nets[name].numbers() for pair in pairs for name in pair}
         kinds = {target.split("/")[0] for target, _ in pairs}
         own = {**dict(zip(team.members, team.own, strict=True)), OF_TEAM: slice(team.num_agents, None)}
         self.execution.bind(arrays | {f"share/{key}": self.shares[own[key], None] for key in kinds})

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 import marltrain as mt
+from marltrain.policies.learner.programs.program_steps import ProgramSteps
 from tests.policies.learner.programs.pairs import (
     assert_equal_metrics,
     assert_equal_states,
     batches,
     by_programs,
-    pair,
     state_of,
     told_by,
     update,
@@ -26,12 +26,20 @@ CASES = [
     "gail", "vdn", "qmix", "vdac", "maddpg",
 ]  # fmt: skip
 TENSORFLOW: dict[str, Any] = {"backend": "tensorflow"}
+PROGRAMS: dict[str, Any] = {**TENSORFLOW, "jit_compile": True}
+
+
+def pair(name: str) -> tuple[Any, Any, Any]:
+    """Return a learner of a case, its equal by programs, and the action space."""
+    ((plain,), actions), ((other,), _) = learners_of(name, **TENSORFLOW), learners_of(name, **PROGRAMS)
+    assert isinstance(other.steps, ProgramSteps)
+    return plain, other, actions
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_steps_are_those_of_tensorflow(name):
     """With target networks, rescaled values, natural gradients between programs, turns of agents, and teams."""
-    plain, other, actions = pair(name, **TENSORFLOW)
+    plain, other, actions = pair(name)
 
     def updates():
         for batch in batches(name, plain, actions, 3):
@@ -47,7 +55,7 @@ def test_steps_are_those_of_tensorflow(name):
 
 def test_thirty_updates_change_the_variables_only_where_tensorflow_reads_them():
     """Moments of the programs' networks stay in arrays; an export reads them."""
-    plain, other, actions = pair("sac", **TENSORFLOW)
+    plain, other, actions = pair("sac")
     for batch in batches("sac", plain, actions, 30):
         update(plain, batch)
         update(other, batch)
@@ -62,7 +70,7 @@ def test_thirty_updates_change_the_variables_only_where_tensorflow_reads_them():
 
 def test_tensorflow_computes_steps_between_programs():
     """Those whose gradient noise is measured."""
-    plain, other, actions = pair("sac", **TENSORFLOW)
+    plain, other, actions = pair("sac")
     for on, batch in zip((False, True, False), batches("sac", plain, actions, 3), strict=True):
         for learner in (plain, other):
             learner.steps.measure_noise(on=on)
@@ -93,9 +101,7 @@ def test_an_algorithm_of_the_user_is_compared():
 @pytest.mark.parametrize("name", ["sac", "ppo", "qmix"])
 def test_resumption_is_exact(name):
     """Three updates; and one update, whose agents are exported and loaded, and two more: equal bits."""
-    (whole, first, second), actions = learners_of(name, 3, **TENSORFLOW)
-    for learner in (whole, first, second):
-        by_programs(learner)
+    (whole, first, second), actions = learners_of(name, 3, **PROGRAMS)
     given = batches(name, whole, actions, 3)
     for batch in given:
         update(whole, batch)
@@ -113,7 +119,7 @@ def test_resumption_is_exact(name):
 
 def test_acting_reads_what_programs_changed():
     """By numpy: the outputs are those of a graph over the variables."""
-    plain, other, actions = pair("dqn", **TENSORFLOW)
+    plain, other, actions = pair("dqn")
     obs = np.random.default_rng(0).standard_normal((plain.num_agents, 50, VECTOR.shape[0]), np.float32)
     net = other.weights.online["q"]
     for batch in batches("dqn", plain, actions, 3):
