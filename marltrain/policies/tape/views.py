@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import EllipsisType
 
 Place = int | slice | EllipsisType | None
@@ -127,6 +128,11 @@ def view_of(offset: int, shape: Sequence[int], strides: Sequence[int]) -> View:
 
 def whole(shape: Sequence[int]) -> View:
     """Return the view of all numbers of an array in C order."""
+    return _whole(tuple(shape))
+
+
+@lru_cache(1024)
+def _whole(shape: tuple[int, ...]) -> View:
     strides, step = list[int](), 1
     for n in reversed(shape):
         strides.append(step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,6 +52,11 @@ def joined(shape: Sequence[int], *strides: Sequence[int]) -> Axes:
 
     strides: those of each operand.
     """
+    return _joined(tuple(shape), tuple(map(tuple, strides)))
+
+
+@lru_cache(4096)
+def _joined(shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...]) -> Axes:
     sizes: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
     for size, *here in zip(shape, *strides, strict=True):
