@@ -117,10 +117,10 @@ def check(f: Field[Any], value: Any, cls: type, where: str) -> Any:
     A float without a fraction (1e6) is accepted for an integer. Raises ConfigError for an invalid value.
     """
     expected, value = hints_of(cls)[f.name], python_number(value)
-    if not _fits(value, expected) and _fits(as_integer(value), expected):
-        value = as_integer(value)
     if not _fits(value, expected):
-        raise ConfigError(f"{where}: {f.name} must be {_type_text(expected)}, got {shown(value)}")
+        given, value = value, as_integer(value)
+        if not _fits(value, expected):
+            raise ConfigError(f"{where}: {f.name} must be {_type_text(expected)}, got {shown(given)}")
     choices = f.metadata.get("choices")
     if isinstance(value, str) and choices and value not in choices:
         raise ConfigError(

@@ -261,7 +261,7 @@ class LearningAgent(Remembering, Agent):
 
     def state(self) -> AgentState:
         """Return the complete state: type, spaces, settings, weights, moments and random streams."""
-        inner = self.learner_.export(self.row)
+        inner, unsaved, networks = self.learner_.export(self.row), self._unsaved, self.algorithm.networks()
         info = {
             "type": self.algorithm.name,
             **described_spaces(self.observation_space, self.action_space),
@@ -270,24 +270,24 @@ class LearningAgent(Remembering, Agent):
             **({"masked": True} if self.masked else {}),
             **described_images(self.algorithm),
             "backend": self.backend.name,
-            "settings": {f.name: self._setting(f.name) for f in fields(self.settings)},
+            "settings": {
+                f.name: self._setting(getattr(self.settings, f.name), unsaved, networks) for f in fields(self.settings)
+            },
             "learner": inner.info,
         }
         return AgentState(info, inner.arrays)
 
-    def _setting(self, name: str) -> Any:
-        """Return a setting as JSON values; for a custom model, with the names of its networks and its structure."""
-        value = getattr(self.settings, name)
-        if any(value is each for each in self._unsaved) and value is not None:
+    def _setting(self, value: Any, unsaved: Sequence[Any], networks: Mapping[str, Any]) -> Any:
+        """Return a setting as JSON values; for a custom model, with the names of its networks and its structure.
+
+        unsaved: values of the settings that are not saved.  networks: those of the algorithm.
+        """
+        if value is not None and any(value is each for each in unsaved):
             return {"unsaved": value.name if isinstance(value, Unsaved) else name_of(value)}
-        networks = [network for network, result in self.algorithm.networks().items() if result.spec is value]
-        if value is None or not networks or isinstance(value, NetworkSpec):
+        of_it = [name for name, network in networks.items() if network.spec is value]
+        if value is None or not of_it or isinstance(value, NetworkSpec):
             return _plain(value)
-        return {
-            **_plain(value),
-            "networks": networks,
-            "structure": self.learner_.weights.online[networks[0]].structure(),
-        }
+        return {**_plain(value), "networks": of_it, "structure": self.learner_.weights.online[of_it[0]].structure()}
 
     def restore(self, state: AgentState) -> None:
         """Load the state that `state` returned into this agent's row of its learner.
