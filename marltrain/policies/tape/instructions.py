@@ -108,3 +108,12 @@ def instruction(operation: str, **fields: int) -> list[int]:
     for name, value in fields.items():
         row[places[name]] = value
     return row
+
+
+def multiply_adds(instructions: Any) -> int:
+    """Return the multiplications of the products among instructions [N, WIDTH]."""
+    total = 0
+    for operation in ("linear", "layer_gradient"):
+        rows = instructions[instructions[:, 0] == NUMBERS[operation]]
+        total += int(rows[:, [_PLACES[operation][field] for field in ("rows", "inputs", "outputs")]].prod(1).sum())
+    return total

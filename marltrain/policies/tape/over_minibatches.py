@@ -26,13 +26,8 @@ class OverMinibatches:
         record = self._record[0]
         record["phases"], record["agents"], record["give_way"] = len(executions), agents, give_way()
         record["tasks"] = sum(each.groups for each in executions) * agents
-        for name, array in {
-            "runs": self._runs,
-            "tickets": tickets,
-            "done": done,
-            "moved": moved,
-            "ended": ended,
-        }.items():
+        counts = {"tickets": tickets, "done": done, "moved": moved, "ended": ended}
+        for name, array in {"runs": self._runs, **counts}.items():
             record[name] = address_of(array)
 
     def run(self, due: Array, threads: Threads, count: int) -> None:

@@ -48,7 +48,8 @@ class Execution:
     agents: K, those that are computed one after another; 1 for a team.
     blocks, rests: blocks of rows, and smaller ones behind them, of an agent.
     groups: of blocks, whose sums are added in order; threads may compute them at the same time.
-    address: of the arguments, see `runs.RUN`.  arrays: the bound arrays, by the names of their segments.
+    due: [K] bool, the agents of a run.  address: of the arguments, see `runs.RUN`.
+    arrays: the bound arrays, by the names of their segments.
     """
 
     def __init__(self, program: Program, agents: int, blocks: int, rests: int, groups: int) -> None:
@@ -59,7 +60,7 @@ class Execution:
         self.program, self.agents, self.blocks, self.rests, self.groups = program, agents, blocks, rests, groups
         self.arrays = dict[str, Array]()
         self._addresses = {name: np.zeros(SEGMENTS, np.int64) for name in _STEPS}
-        self._due = np.ones(agents, np.bool_)
+        self.due = np.ones(agents, np.bool_)
         self._numbers = {segment.name: i for i, segment in enumerate(table.segments, len(FIXED))}
         self._unbound = {segment.name for segment in table.segments if not segment.is_own}
         self._sums = [segment for segment in table.segments if segment.is_sum] if groups > 1 else []
@@ -76,7 +77,7 @@ class Execution:
         table, u = self.program.table, self._record[0]
         for name, start in zip((*SECTIONS, "stop"), table.starts, strict=True):
             u[name] = start
-        arrays = {"code": table.instructions, "due": self._due, "sums": self._summed}
+        arrays = {"code": table.instructions, "due": self.due, "sums": self._summed}
         for name, array in {**arrays, **self._addresses}.items():
             u[name] = address_of(array)
         u["execute"], u["used"] = self.program.interpreter, len(FIXED) + len(table.segments)
@@ -88,12 +89,12 @@ class Execution:
             layer_entry(),
             *map(address_of, (self.program.constants, self.program.zeros)),
         )
+        for row, segment, parts in zip(self._summed, self._sums, self._parts, strict=True):
+            row["segment"], row["size"], row["parts"] = self._numbers[segment.name], parts.shape[2], address_of(parts)
         for segment in table.segments:
             if segment.is_own and segment.rows:
                 step = math.prod(segment.shape[2:]) * segment.dtype.itemsize
                 self._addresses["row_steps"][self._numbers[segment.name]] = step
-        for row, segment, parts in zip(self._summed, self._sums, self._parts, strict=True):
-            row["segment"], row["size"], row["parts"] = self._numbers[segment.name], parts.shape[2], address_of(parts)
 
     def reserve(self, threads: int) -> None:
         """Allocate buffers for at least so many threads; what they held is lost."""
@@ -111,6 +112,11 @@ class Execution:
             self._addresses["thread_steps"][number] = step
         self._segments = np.zeros((threads, SEGMENTS), np.int64)
         self._record[0]["segments"] = address_of(self._segments)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiplications of all agents' products in a run."""
+        return self.agents * self.program.table.multiply_adds(self.blocks, self.rests)
 
     def _size(self, segment: Segment) -> int:
         """Return how many numbers of one agent a segment has."""
@@ -213,7 +219,7 @@ class Execution:
         if self.program.table.checks:
             for buffer in self._buffers:
                 buffer.fill(0xFF)  # NaN in float32, -1 in int64
-        self._due[:] = True if due is None else due
+        self.due[:] = True if due is None else due
         return self.address
 
 

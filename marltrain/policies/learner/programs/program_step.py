@@ -9,6 +9,7 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError, error_text
 from marltrain.core.layout import Array
+from marltrain.jit.threads import Threads
 from marltrain.policies.learner.fallback import fall_back
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in, as_arrays
@@ -37,7 +38,8 @@ class ProgramStep(GradientStep):
 
     The first gradient of an algorithm that is not marltrain's own is computed by the framework, too, and compared.
 
-    recordable: False once a recording has failed.  compared: whether the first gradient has been compared, or need not.
+    threads: in which large programs run.  recordable: False once a recording has failed.
+    compared: whether the first gradient has been compared, or need not.
     """
 
     def __init__(self, number: int, team: TrainedTeam) -> None:
@@ -45,7 +47,7 @@ class ProgramStep(GradientStep):
         super().__init__(number, team)
         self._function = self.backend.function(self.compute, compiled=False)  # while noise is measured
         self._programs: dict[Any, StepProgram] = {}
-        self.recordable = True
+        self.recordable, self.threads = True, Threads()
         algorithms = [type(member.algorithm) for member in team.members.values()]
         self.compared = all(kind.__module__.startswith("marltrain.") for kind in algorithms)
 
@@ -63,7 +65,10 @@ class ProgramStep(GradientStep):
         return super().__call__(columns, numbers, due)
 
     def _run(self, program: StepProgram, arrays: list[Array], numbers: Mapping[str, Any], due: Array) -> Array:
-        self.metrics, measured = program.metrics, program.run(arrays, numbers, due)
+        self.metrics, measured = (
+            program.metrics,
+            program.run(arrays, numbers, due, self.threads, self.backend.threads()),
+        )
         if self._row_error is not None and program.errors is not None:
             self.errors = program.errors.copy()
         self.moved()
@@ -161,7 +166,7 @@ class ProgramStep(GradientStep):
         given = as_arrays(self.backend, columns)
         program = StepProgram(self, self._table(given, moves=False), list(arrays_in(given, COLUMNS)))
         _, expected = self._gradients(self._over_rows({**columns}), self.team.hyper(numbers))
-        program.run(arrays, numbers, due)
+        program.run(arrays, numbers, due, self.threads, 1)
         learns = self.team.by_member(due)
         for name, tensor in zip(self.trains, expected, strict=True):
             key, network = name.split("/")

@@ -62,5 +62,5 @@ class ProgramSteps(GradientSteps):
 
     def close(self) -> None:
         """See `GradientSteps`."""
-        if self.over_rollouts is not None:
-            self.over_rollouts.close()
+        for step in self.steps:
+            step.threads.close()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.jit.threads import Threads
 from marltrain.policies.backends.base import Forward, Network
 from marltrain.policies.learner.minibatches import Dealt
 from marltrain.policies.learner.programs.program_network import evaluated
@@ -41,7 +40,7 @@ class RolloutSteps:
         """Store the steps of the phases, in order."""
         self.steps, self.backend = list(steps), steps[0].backend
         self.blocks = RowBlocks.of_units(steps[0].team.algorithm.needs().block or 1)
-        self._threads, self._networks = Threads(), dict[str, Forward]()
+        self._threads, self._networks = steps[0].threads, dict[str, Forward]()
         self._programs: dict[Any, RolloutPrograms] = {}
 
     def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
@@ -95,7 +94,3 @@ class RolloutSteps:
             first["weight"] = self.backend.tensor(dealt.weight[:, 0])
             for step, own in zip(self.steps, due[0], strict=True):
                 step.compare({ALONE: first}, numbers, own)
-
-    def close(self) -> None:
-        """End the threads; the next call starts new ones."""
-        self._threads.close()

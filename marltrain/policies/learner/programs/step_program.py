@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
+from marltrain.jit.threads import Threads
 from marltrain.jit.views import address_of
 from marltrain.policies.learner.gradient_step import ERRORS, GradientStep
 from marltrain.policies.learner.programs.recorded_step import DUE, HYPER, MEASURED
 from marltrain.policies.learner.programs.step_table import StepTable
 from marltrain.policies.tape.assembly.segments import GRADIENT
+from marltrain.policies.tape.over_minibatches import OverMinibatches
 from marltrain.policies.tape.program import Program
+
+LEAST_FOR_THREADS = 2**24
+"""Multiplications of a step from which on threads divide it: they take about 0.3 ms in one thread."""
 
 
 class BoundTable:
@@ -65,6 +70,10 @@ class StepProgram(BoundTable):
         self._numbers = np.array([made.table.number(name) for name in self._columns], np.int64)
         self._layout: object = None  # that of the columns that are bound
         self._copied: list[int] = []  # columns that the program reads from copies
+        several = (
+            self.execution.agents * self.execution.groups > 1 and self.execution.multiply_adds >= LEAST_FOR_THREADS
+        )
+        self._in_threads = OverMinibatches([self.execution]) if several else None
         self.measured = np.zeros((len(made.metrics), self.team.num_agents), np.float32)
         self._bind({f"{MEASURED}/{name}": row for name, row in zip(made.metrics, self.measured, strict=True)})
         self._bind_results()
@@ -78,12 +87,18 @@ class StepProgram(BoundTable):
             if segment.written and not segment.is_own and name not in self.execution.arrays:
                 self.execution.bind({name: self.execution.empty(name)})
 
-    def run(self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array) -> Array:
+    def run(
+        self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array, threads: Threads, count: int
+    ) -> Array:
         """Make the step for the agents that are `due` [K] bool; return its metrics [M, K].
 
-        numbers: tensors, see `GradientStep`.
+        numbers: tensors, see `GradientStep`.  count: the largest number of threads.
         """
-        self.execution.program.run(self.prepare(columns, numbers, due))
+        address = self.prepare(columns, numbers, due)
+        if self._in_threads is None or count == 1:
+            self.execution.program.run(address)
+        else:
+            self._in_threads.run(self.execution.due[None, None].copy(), threads, count)
         return self.measured.copy()
 
     def prepare(self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.tape.instructions import FIXED
+from marltrain.policies.tape.instructions import FIXED, multiply_adds
 from marltrain.policies.tape.operations import DType
 
 Role = Literal["agent", "rows", "gathered", "sum", "own", "own rows", "own sum"]
@@ -108,6 +108,12 @@ class Table:
     def rest_rows(self) -> int:
         """Rows of a block of the section `rest`; 0 without this section."""
         return self._rows("rest")
+
+    def multiply_adds(self, blocks: int, rests: int) -> int:
+        """Return the multiplications of an agent's products, with so many blocks of both kinds."""
+        starts = dict(zip(SECTIONS, zip(self.starts, self.starts[1:], strict=False), strict=True))
+        counts: dict[Section, int] = {"before": 1, "block": blocks, "rest": rests}
+        return sum(times * multiply_adds(self.instructions[slice(*starts[name])]) for name, times in counts.items())
 
     def blocks_of(self, rows: Array) -> tuple[Array, Array]:
         """Return how many blocks, and smaller ones behind them, hold some numbers of rows."""

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marltrain.policies.learner.programs import program_step
+import marltrain as mt
+from marltrain.policies.learner.programs import program_step, step_program
 from tests.policies.learner.programs.pairs import (
     assert_equal_metrics,
     assert_equal_states,
@@ -62,6 +63,38 @@ def test_rows_that_remain_behind_the_blocks(name, small_blocks):
     batch = rows_of(name, plain, actions, ODD)
     assert_equal_metrics(update(other, batch), update(plain, batch))
     assert_equal_states(other, plain)
+
+
+@pytest.mark.parametrize("name", ["sac", "dqn prioritized", "td3"])
+@pytest.mark.parametrize("agents", [1, 3])
+def test_large_programs_in_threads_make_the_same_bits(name, agents, small_blocks, monkeypatch):
+    """Agents and groups of blocks; agents that do not learn, too."""
+    monkeypatch.setattr(step_program, "LEAST_FOR_THREADS", 0)
+    learners, actions = learners_of(name, 2, agents)
+    one, several = map(by_programs, learners)
+    monkeypatch.setattr(several.backend, "threads", lambda: 3)
+    for seed in range(3):
+        batch = rows_of(name, one, actions, ODD, seed)
+        learn = [k != seed for k in range(agents)]
+        np.testing.assert_equal(update(several, batch, learn), update(one, batch, learn))
+    for array, numbers in state_of(one).items():
+        np.testing.assert_array_equal(state_of(several)[array], numbers, array)
+    assert (one.steps.steps[0].threads._pool, several.steps.steps[0].threads._pool is None) == (None, False)
+    for step in several.steps.steps:
+        step.threads.close()
+
+
+def test_threads_are_for_large_steps():
+    (learner,), actions = learners_of("sac", 1, 3, network=mt.MLP((64, 64)))
+    by_programs(learner)
+    found = {}
+    for rows in (10, 200):
+        update(learner, rows_of("sac", learner, actions, rows))
+        program = list(learner.steps.steps[0]._programs.values())[-1]
+        found[rows] = program._in_threads is not None
+        least = 3 * rows * 2 * 64 * 64 * 4  # forward passes of two critics and their targets, layers of 64 units
+        assert program.execution.multiply_adds > least
+    assert found == {10: False, 200: True}
 
 
 @pytest.mark.parametrize("agents", [1, 2, 5])
