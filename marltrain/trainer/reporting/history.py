@@ -206,9 +206,13 @@ class History:
 
         fixed = [*TEST, *self._returns, *OUTCOME]
         measured = sorted(set(self._tests.names).difference(fixed))
-        frame = pd.DataFrame(self._tests.values, columns=self._tests.names)[[*fixed, *measured]]
-        frame = frame.astype(dict.fromkeys(WHOLE, np.int64) | OUTCOME)
-        return frame.assign(judged=[self._judged[place] for place in frame["judged"]])
+        kinds = dict.fromkeys(WHOLE, np.int64) | OUTCOME
+        columns: dict[str, Any] = {
+            name: np.array(self._tests.column(name), np.float64).astype(kinds.get(name, np.float64))
+            for name in (*fixed, *measured)
+        }
+        columns["judged"] = [self._judged[place] for place in columns["judged"]]
+        return pd.DataFrame(columns, copy=False)
 
     @property
     def episodes(self) -> pd.DataFrame:
