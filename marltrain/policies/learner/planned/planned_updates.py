@@ -73,6 +73,8 @@ class PlannedUpdates:
         self._numbers = np.zeros((len(self._names), learner.num_agents, 1), np.float32)
         self._programs: dict[Any, list[StepProgram]] = {}  # names of columns -> programs of all phases
         self._running: list[StepProgram] = []
+        self._read: Columns | None = None  # those that the programs read
+        self._reported = [self._names.index(name) for name in learner.reported.values()]
         self._kept: tuple[Array, ...] = ()
         self._record = np.zeros(1, ROUNDS)
         record = self._record[0]
@@ -84,15 +86,18 @@ class PlannedUpdates:
 
     def resize(self, batch_size: int) -> None:
         """Set the number of rows of a batch, `batch_size`, for the next plan."""
-        self.batch_size = batch_size
+        self.batch_size, self._read = batch_size, None
         self._programs.clear()
 
     def can_draw(self, learn: Array) -> bool:
         """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""
         raise TypeError(f"{type(self).__name__} must define can_draw")
 
-    def _columns(self) -> Columns:
-        """Return the arrays of a batch, which compiled code writes, as the losses get them."""
+    def _columns(self, learn: Array) -> Columns:
+        """Return the arrays of a batch as the losses get them, the same object as long as the arrays are the same.
+
+        Compiled code writes them.  learn: [K] bool, the agents that learn.
+        """
         raise TypeError(f"{type(self).__name__} must define _columns")
 
     def _shares(self, updates: Array, hyper: Mapping[str, Array]) -> Array:
@@ -130,8 +135,9 @@ class PlannedUpdates:
         act: the address of the agents' ACT record.
         """
         learner, record, env_steps = self.learner, self._record[0], [each.env_steps for each in plan]
+        columns, others = self._columns(learn), not np.array_equal(learn, self.learn)
         self.learn = learn
-        if not self._set_programs(self._columns()):
+        if (columns is not self._read or others) and not self._set_programs(columns):
             return False
         counts = self._counts = np.array([each.updates for each in plan])
         self.plan, self._taken, self._version = plan, (0, 0), self._current_version()
@@ -139,8 +145,7 @@ class PlannedUpdates:
         settings = np.repeat(self._hyper, counts, 0)
         updates = learner.updates + learn * np.arange(1, len(settings) + 1)[:, None]
         share = self._shares(updates, dict(zip(self._names, settings.swapaxes(0, 1), strict=True)))
-        self._metrics = [name for program in self._running for name in program.metrics]
-        self._measured = np.zeros((counts.sum(), len(self._metrics), learner.num_agents), np.float32)
+        self._measured = np.zeros((counts.sum(), record["measured"], learner.num_agents), np.float32)
         gamma, scale = np.ascontiguousarray(self._hyper[:, self._names.index("gamma")]), self._reward_scales()
         arrays = {
             "after": np.array([each.after for each in plan]), "updates": counts, "metrics": self._measured,
@@ -151,14 +156,14 @@ class PlannedUpdates:
             record[name] = address_of(array)
         self._kept = tuple(arrays.values())
         record["scaling"] = address_of(self._rewards.record) if self._rewards.changes(scale) else 0
-        record["rounds"], record["act"], record["measured"] = len(plan), act, len(self._metrics)
+        record["rounds"], record["act"] = len(plan), act
         record["round"] = record["made"] = record["broken"] = 0
         self._set_rows(rngs, gamma, env_steps)
         return True
 
     def _set_programs(self, columns: Columns) -> bool:
         """Write the programs of all phases for columns of these arrays; return False if they cannot be planned."""
-        arrays = self._read = arrays_in(columns, COLUMNS)  # kept alive, as others: compiled code has only addresses
+        arrays = arrays_in(columns, COLUMNS)
         names = tuple(arrays)
         if names not in self._programs:
             made = [step.program_for(columns) for step in self.steps]
@@ -176,7 +181,10 @@ class PlannedUpdates:
             phase["run"] = program.prepare(list(arrays.values()), {ALONE: self._numbers}, self.learn)
             phase["metrics"], phase["measured"] = address_of(program.measured), len(program.metrics)
             phase["norms"], phase["norm"] = len(norms), address_of(norms)
+        self._read = columns  # kept alive, as others: compiled code has only addresses
         self._record["phases"], self._record["phase"] = len(phases), address_of(phases)
+        self._record["measured"] = phases["measured"].sum()
+        self._metrics = tuple(name for program in self._running for name in program.metrics)
         return True
 
     def _reward_scales(self) -> Array:
@@ -212,8 +220,8 @@ class PlannedUpdates:
         last, stop = self._taken = int(record["round"]), int(record["made"])
         for count in (self.learner.updates, self.learner.gradient_steps):
             count += self.learn * (stop - start)
-        reported = [self._names.index(name) for name in self.learner.reported.values()]
         return MadeUpdates(
             self.plan[first:last], self._counts[first:last], (*self._metrics, *self.learner.reported),
-            self._measured[start:stop].astype(np.float64), self._hyper[first:last, reported], bool(record["broken"]),
+            self._measured[start:stop].astype(np.float64), self._hyper[first:last, self._reported],
+            bool(record["broken"]),
         )  # fmt: skip

@@ -66,15 +66,16 @@ class ReplayUpdates(PlannedUpdates):
         kinds = {"random": np.float64, "chosen": np.int64, "importance": np.float32}
         work: dict[str, Array] = {name: np.zeros(shape, kind) for name, kind in kinds.items()}
         self._written = work | {"weight": self._rows.weight, "scale": self._scale}
+        columns = {name: getattr(self._rows, name) for name in (*self._rows.loss_columns, "weight")}
+        self._given = {ALONE: columns | ({"scale": self._scale} if self.learner.algorithm.prioritized else {})}
 
     def can_draw(self, learn: Array) -> bool:
         """See `PlannedUpdates`."""
         return self._draws.can_draw(self.batch_size, learn)
 
-    def _columns(self) -> Columns:
+    def _columns(self, learn: Array) -> Columns:
         """See `PlannedUpdates`."""
-        columns = {name: getattr(self._rows, name) for name in (*self._rows.loss_columns, "weight")}
-        return {ALONE: columns | ({"scale": self._scale} if self.learner.algorithm.prioritized else {})}
+        return self._given
 
     def _set_rows(self, rngs: Sequence[np.random.Generator | None], gamma: Array, env_steps: Sequence[int]) -> None:
         """See `PlannedUpdates`; also the powers of the importance weights in each round, [R, K]."""

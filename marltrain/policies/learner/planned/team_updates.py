@@ -78,9 +78,11 @@ class TeamUpdates(PlannedUpdates):
             self.drop_plan()
         return super().pending
 
-    def _columns(self) -> Columns:
+    def _columns(self, learn: Array) -> Columns:
         """See `PlannedUpdates`."""
-        rows, learned = self._rows, self._rows_learned()
+        rows, learned, read = self._rows, self._rows_learned(learn), self._read
+        if read is not None and np.array_equal(learned, read[ALONE]["learned"]):  # or None both
+            return read
         weight = np.ones(self._present.shape) if learned is None else learned
         own = {name: getattr(rows, name) for name in rows.loss_columns} | {
             "present": self._present, "next_present": self._drawn.next_present, "learned": learned,
@@ -105,13 +107,13 @@ class TeamUpdates(PlannedUpdates):
         if (rng := next((rng for rng in rngs if rng is not None), None)) is not None:
             self._drawn.set_generator(rng)  # without one, no agent learns yet: no round has updates
 
-    def _rows_learned(self) -> Array | None:
-        """Return which rows the agents learn from, [K, S * B] bool: those of the seats that learn; None: all.
+    def _rows_learned(self, learn: Array) -> Array | None:
+        """Return which rows the agents that `learn` learn from, [K, S * B] bool: those of seats that learn; None: all.
 
         In the batch steps that are drawn, all of these seats learned.
         """
         learns = self._ring.learning[np.stack(self._reader.members[0].seats)]
-        if (learns | ~self.learn[:, None]).all():
+        if (learns | ~learn[:, None]).all():
             return None
         return np.repeat(learns, self.batch_size, 1)
 
