@@ -81,7 +81,7 @@ class TeamUpdates(PlannedUpdates):
     def _columns(self, learn: Array) -> Columns:
         """See `PlannedUpdates`."""
         rows, learned, read = self._rows, self._rows_learned(learn), self._read
-        if read is not None and np.array_equal(learned, read[ALONE]["learned"]):  # or None both
+        if read is not None and _same(learned, read[ALONE]["learned"]):
             return read
         weight = np.ones(self._present.shape) if learned is None else learned
         own = {name: getattr(rows, name) for name in rows.loss_columns} | {
@@ -149,6 +149,11 @@ def draw_batch_steps(address: int, now: int) -> int:
 def draw_program() -> Any:
     """Return the compiled `draw_batch_steps`, from the disk cache if it is there."""
     return program(draw_batch_steps, READING, ROUNDS, SCALING, TEAM_READING)
+
+
+def _same(mask: Array | None, other: Array | None) -> bool:
+    """Return whether two masks are equal; None: there is none."""
+    return mask is other or (mask is not None and other is not None and np.array_equal(mask, other))
 
 
 class TeamReading:
