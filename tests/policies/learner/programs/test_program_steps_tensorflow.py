@@ -68,10 +68,11 @@ def test_thirty_updates_change_the_variables_only_where_tensorflow_reads_them():
     assert (other.weights.optimizers["critic"].slots["first"].numpy() != untouched).any()
 
 
-def test_tensorflow_computes_steps_between_programs():
-    """Those whose gradient noise is measured."""
-    plain, other, actions = pair("sac")
-    for on, batch in zip((False, True, False), batches("sac", plain, actions, 3), strict=True):
+@pytest.mark.parametrize("name", ["sac", "dqn without double"])
+def test_tensorflow_computes_steps_between_programs(name):
+    """Those whose gradient noise is measured; programs move the target networks, of the second case by a tenth."""
+    plain, other, actions = pair(name)
+    for on, batch in zip((False, True, False), batches(name, plain, actions, 3), strict=True):
         for learner in (plain, other):
             learner.steps.measure_noise(on=on)
         assert_equal_metrics(update(other, batch), update(plain, batch))
