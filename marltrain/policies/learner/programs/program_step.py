@@ -47,6 +47,7 @@ class ProgramStep(GradientStep):
         super().__init__(number, team)
         self._function = self.backend.function(self.compute, compiled=False)  # while noise is measured
         self._programs: dict[Any, StepProgram] = {}
+        self._tables: dict[Any, StepTable] = {}  # shared by single and planned updates
         self.recordable, self.threads = True, Threads()
         algorithms = [type(member.algorithm) for member in team.members.values()]
         self.compared = all(kind.__module__.startswith("marltrain.") for kind in algorithms)
@@ -110,9 +111,7 @@ class ProgramStep(GradientStep):
             if (made := self._recorded(as_arrays(self.backend, columns))) is None:
                 return None
             program = StepProgram(self, made, list(arrays_in(columns, COLUMNS)))
-            while len(self._programs) >= MOST_PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            self._programs[shapes] = program
+            kept_within(self._programs, MOST_PROGRAMS)[shapes] = program
         return program
 
     def rollout_program(self, columns: Columns, blocks: RowBlocks, rows: int) -> RolloutProgram | None:
@@ -137,11 +136,15 @@ class ProgramStep(GradientStep):
 
     def _recorded(self, columns: Columns) -> StepTable | None:
         """Return the table for arrays of these shapes; None if the phase cannot be recorded, from now on."""
-        try:
-            return self._table(columns)
-        except Exception as error:  # of functions of the user, too; nothing has been changed
-            self._fall_back(error)
-            return None
+        arrays = arrays_in(columns, COLUMNS)
+        shapes = tuple(sorted((name, array.shape, array.dtype.char) for name, array in arrays.items()))
+        if shapes not in self._tables:
+            try:
+                kept_within(self._tables, MOST_PROGRAMS)[shapes] = self._table(columns)
+            except Exception as error:  # of functions of the user, too; nothing has been changed
+                self._fall_back(error)
+                return None
+        return self._tables[shapes]
 
     def _table(self, columns: Columns, *, moves: bool = True) -> StepTable:
         """Return the table for columns of these shapes; in blocks of rows if all rows need much memory."""
@@ -182,6 +185,13 @@ class ProgramStep(GradientStep):
                     "that depends on its arguments only. Otherwise leave jit_compile out"
                 )
         self.compared = True
+
+
+def kept_within(programs: dict[Any, Any], most: int) -> dict[Any, Any]:
+    """Remove the oldest entries, so that there is room for another one; return the dictionary."""
+    while len(programs) >= most:
+        del programs[next(iter(programs))]
+    return programs
 
 
 def rows_of(columns: Columns) -> int:
