@@ -184,7 +184,7 @@ def mirrored():
     for name in RUNS if LONG else ("dqn",):
         shared = trained(name, "tensorflow", MirroredStrategy(replicas=2))
         assert_same(alone(name, "tensorflow"), shared)
-        variable = next(iter(shared[0][0].learner_.weights.online.values())).variable
+        (variable,) = next(iter(shared[0][0].learner_.weights.online.values())).sources()
         assert len({copy.device for copy in variable.values}) == 2
         assert (variable.values[0].numpy() == variable.values[1].numpy()).all()
         for stack in (1, 2) if LONG else (1,):
