@@ -103,17 +103,18 @@ def variants(step: Any, *, torch_compile: bool) -> dict[str, Any]:
 
 def operations(program: Any) -> int:
     """Return the floating-point operations of the products of a program."""
+    from marltrain.policies.tape.assembly.table import SECTIONS
     from marltrain.policies.tape.instructions import FORMS
 
     execution, total = program.execution, 0
     table = execution.program.table
-    starts = dict(zip(("before", "block", "rest", "after", "stop"), table.starts, strict=True))
-    for number, row in enumerate(table.instructions):
-        name = list(FORMS)[row[0]]
-        if name in ("linear", "layer_gradient"):
-            fields = dict(zip(FORMS[name].names or (), row, strict=True))
-            times = execution.blocks if starts["block"] <= number < starts["rest"] else 1
-            total += times * 2 * int(fields["rows"] * fields["inputs"] * fields["outputs"])
+    times = {**dict.fromkeys(SECTIONS, 1), "block": execution.blocks, "rest": execution.rests}
+    for section, start, stop in zip(SECTIONS, table.starts, table.starts[1:], strict=False):
+        for row in table.instructions[start:stop]:
+            name = list(FORMS)[row[0]]
+            if name in ("linear", "layer_gradient"):
+                fields = dict(zip(FORMS[name].names or (), row, strict=True))
+                total += times[section] * 2 * int(fields["rows"] * fields["inputs"] * fields["outputs"])
     return total * execution.agents
 
 
