@@ -154,7 +154,7 @@ def _trained(seated: Seats, reader: Reader, updates: int, rows: int) -> pd.DataF
         learner.apply_schedules(number - 1)
         batch = reader.sample(rngs_of(seated, learns), learner.gammas(), rows)
         metrics = learner.update(batch, learn=learns, batch_size=rows)
-        if (error := not_finite(seated, metrics, learns, number, 0)) is not None:
+        if (error := not_finite(seated, metrics, learner.skipped, learns, number, 0)) is not None:
             raise error
         reader.learned(batch)
         for name, values in metrics.items():

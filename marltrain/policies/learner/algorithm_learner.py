@@ -40,6 +40,7 @@ from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.phase_draws import PhaseDraws
 from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors
 from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
@@ -88,6 +89,7 @@ class AlgorithmLearner(Learner):
         self.gradient_steps = np.zeros(self.num_agents, np.int64)
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
+        self.draws = PhaseDraws(algorithm.phases, self._streams["update"])
         self.weights = Weights(algorithm, backend, self.num_agents, seeds if draw else None)
         self.team: Weights | None = None
         if isinstance(algorithm, JointAlgorithm):
@@ -165,6 +167,8 @@ class AlgorithmLearner(Learner):
             return [generator(seed, "test") for seed in self.seeds]
         if purpose == "act":
             self.actor.noise.settle()
+        if purpose == "update":
+            self.draws.settle()
         return self._streams[purpose]
 
     def act(self, inputs: ActInputs, *, turn: Array, rngs: Any) -> Acted:
@@ -196,7 +200,7 @@ class AlgorithmLearner(Learner):
         observed = {name: self.weights.statistics[name] for name in NORMALIZED if name in self.weights.statistics}
         if observed:
             batch = normalized_batch(observed, batch)
-        with self.backend.seeded(self._streams["update"][0]) if self.weights.custom else nullcontext():
+        with self.backend.seeded(self.rngs("update")[0]) if self.weights.custom else nullcontext():
             tensors = self._prepared(nets, batch)
             self._scale_rewards(tensors, batch.weight, learn)
             share = np.zeros(len(learn))
@@ -286,19 +290,17 @@ class AlgorithmLearner(Learner):
             self.weights.rescale(network, head, scale, shift)
             self.steps.outdated()
 
+        def drawn(draw: Draw) -> Any:
+            return self.backend.tensor(drawn_rows(draw, self.rngs("update"), batch.weight > 0))
+
         tensors = WholeBatch(
-            batch, self.backend.tensor, self.backend.numpy, lambda draw: self._drawn(draw, batch.weight),
+            batch, self.backend.tensor, self.backend.numpy, drawn,
             self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
         )  # fmt: skip
         if isinstance(batch, Rollout | SequenceTransitions) and self.actor.recurrent:
             columns = sequence_columns(batch, self._networks)
             tensors.carry, tensors.begins = map(self.backend.tensor, (columns["carry"], columns["begins"]))
         return tensors
-
-    def _drawn(self, draw: Draw, weight: Array) -> dict[str, Any]:
-        """Draw random numbers for the rows of positive weight [K, B], as tensors by name."""
-        drawn: dict[str, Any] = self.backend.tensor(drawn_rows(draw, self._streams["update"], weight > 0))
-        return drawn
 
     def close(self) -> None:
         """End the processes or threads that the gradient steps started."""
@@ -309,13 +311,12 @@ class AlgorithmLearner(Learner):
     def export(self, row: int) -> AgentState:
         """Return the complete state of one agent, as numpy arrays and JSON values."""
         self.copies.wait()
-        self.actor.noise.settle()
         info = {
             "seed": self.seeds[row],
             "updates": int(self.updates[row]),
             "gradient_steps": int(self.gradient_steps[row]),
             **self.hyper.export(row),
-            "rngs": {purpose: state_of(rngs[row]) for purpose, rngs in self._streams.items()},
+            "rngs": {purpose: state_of(self.rngs(purpose)[row]) for purpose in PURPOSES},
         }
         if self.memory is not None and self.memory.names:
             info["memory"] = self.memory.export(row)
@@ -329,7 +330,6 @@ class AlgorithmLearner(Learner):
     def load(self, row: int, state: AgentState) -> None:
         """Load an exported agent into one row; raises SaveError for an agent of another kind."""
         self.copies.wait()
-        self.actor.noise.settle()
         _load_arrays(self, row, state.arrays)
         self.seeds[row] = state.count("seed", high=MOST_SEED)
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
@@ -341,7 +341,7 @@ class AlgorithmLearner(Learner):
             self.actor.counts[row] = _counts(state, self.actor.counts.shape[1])
         rngs = state.part("rngs")
         for purpose in PURPOSES:
-            self._streams[purpose][row] = restored(rngs.value(purpose, dict))
+            self.rngs(purpose)[row] = restored(rngs.value(purpose, dict))
         self.steps.outdated()
         self.copies.sync()
 

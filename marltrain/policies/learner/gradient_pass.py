@@ -30,12 +30,12 @@ class GradientPass:
         self._function = self._backend.function(self._pass)
 
     def __call__(
-        self, columns: Columns, numbers: Mapping[str, Any], due: Sequence[Array], share: Array,
+        self, columns: Columns, numbers: Mapping[str, Any], due: Array, share: Array,
         drawn: Callable[[GradientStep, Array], Mapping[str, Any]],
     ) -> list[tuple[GradientStep, Any, Array]]:  # fmt: skip
         """Make the pass; return (step, metrics [M, K], due [K] bool) of each phase that was due.
 
-        numbers: see `GradientStep`.  due: [K] bool for each step.  share: [K], see `Weights.update_targets`.
+        numbers: see `GradientStep`.  due: [F, K] bool, of each step.  share: [K], see `Weights.update_targets`.
         drawn: (step, due) -> random numbers of the rows, which the losses of the step get.
         """
         made = [(step, own) for step, own in zip(self.steps, due, strict=True) if np.count_nonzero(own)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.policies.backends.base import Forward, Network
+from marltrain.policies.interface.algorithm import Phase
 from marltrain.policies.learner.gradient_pass import GradientPass
 from marltrain.policies.learner.trained_team import TrainedTeam
 
@@ -52,6 +53,14 @@ class GradientSteps:
         """
         return next((step.errors for step in self.steps if step.errors is not None), None)
 
+    def due(self, active: Array, counts: Array) -> Array:
+        """Return the agents for which each phase is due in passes, [..., F, K] bool; see `Phase.every`.
+
+        active: [..., K] bool, the agents that make the passes.  counts: [..., K] int64, their passes before.
+        """
+        counts = self.team.counts_of(active, counts)
+        return np.stack([due_of(step.phase, active, counts) for step in self.steps], -2)
+
     def begin(self) -> None:
         """Prepare the gradient steps of an update; errors of earlier rows are forgotten."""
         for step in self.steps:
@@ -78,3 +87,9 @@ class GradientSteps:
 
     def close(self) -> None:
         """End the started processes or threads; a later update starts them again."""
+
+
+def due_of(phase: Phase, active: Array, counts: Array) -> Array:
+    """Return the agents that are `active` and whose pass a phase runs in, [..., K] bool; see `Phase.every`."""
+    due: Array = active if phase.every == 1 else active & (counts % phase.every == 0)
+    return due

@@ -11,14 +11,14 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.policies.backends.shapes import rounded_up
 from marltrain.policies.batches.batch import Rollout
-from marltrain.policies.batches.row_draws import drawn_rows
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.joint import Team
 from marltrain.policies.learner.gradient_pass import GradientPass
-from marltrain.policies.learner.gradient_steps import GradientSteps
+from marltrain.policies.learner.gradient_steps import GradientSteps, due_of
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.minibatches import Minibatches
+from marltrain.policies.learner.phase_draws import PhaseDraws
 from marltrain.policies.learner.team_minibatches import team_minibatches
 from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, Stack
 
@@ -27,10 +27,12 @@ class Learning(Stack, Protocol):
     """K agents with stacked networks that passes train.
 
     gradient_steps: [K] int64, gradient steps so far; every pass adds to it.
+    draws: the random numbers of the phases.
     """
 
     hyper: StackedHyperparameters
     gradient_steps: Array
+    draws: PhaseDraws
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:
         """Return K generators."""
@@ -47,7 +49,7 @@ class Passes:
     def solve(self, columns: Columns, learn: Array, updates: Array, metrics: MeanMetrics) -> None:
         """Run the phases that solve for a natural gradient, on all rows.  updates: [K], numbers of earlier updates."""
         for step in self.steps.solving:
-            self._step(step, columns, _due(step, learn, updates), metrics)
+            self._step(step, columns, due_of(step.phase, learn, updates), metrics)
 
     def run(
         self, batch: Any, columns: Columns, learn: Array, schedule: UpdateSchedule, batch_size: int,
@@ -69,7 +71,7 @@ class Passes:
 
     def whole(self, make: GradientPass, columns: Columns, learn: Array, share: Array, metrics: MeanMetrics) -> None:
         """Make a pass over transitions, and move the target networks by `share` [K], in a single call."""
-        due = [_due(step, learn, self._counts()) for step in self.steps]
+        due = self.steps.due(learn, self._counts())
         given = columns, self._numbers(), due, share
 
         def drawn(step: Any, due: Array) -> Mapping[str, Any]:
@@ -115,14 +117,8 @@ class Passes:
             metrics.add(step, step(given, self._numbers(), due), due)
 
     def _due(self, step: Any, active: Array) -> Array:
-        """Return the agents for which a step is due, of those that are `active`, [K] bool.
-
-        The agents of a team make their steps together: those of its agent with most passes.
-        """
-        counts = self._counts()
-        if self.team.is_joint:
-            counts = np.full_like(counts, counts.max(where=active, initial=0))
-        return _due(step, active, counts)
+        """Return the agents for which a step is due, of those that are `active`, [K] bool."""
+        return due_of(step.phase, active, self.team.counts_of(active, self._counts()))
 
     def _drawn(self, step: Any, columns: Columns, due: Array) -> dict[str, Any]:
         """Return random numbers of a step for the rows of each member, as tensors, from the agents' generators.
@@ -132,11 +128,10 @@ class Passes:
         result = {}
         own = self.team.by_member(due)
         for key, member in self.members.items():
-            phase = step.phase if key == ALONE else member.algorithm.phases[step.number]
-            if (draw := phase.draw) is not None:
+            if step.number in member.draws:
                 weight = np.asarray(self.backend.numpy(columns[key]["weight"]))
                 rows = np.ones(weight.shape, bool) if self.team.is_joint else (weight > 0) & own[key][:, None]
-                result[key] = self.backend.tensor(drawn_rows(draw, member.rngs("update"), rows))
+                result[key] = self.backend.tensor(member.draws.of_phase(step.number, rows))
         return result
 
     def _at_once(
@@ -153,7 +148,7 @@ class Passes:
         dealt = cut.dealt(schedule.epochs, member.rngs("update"))
         active = (dealt.rows > 0) & learn
         before = self._counts() + active.cumsum(0) - active
-        due = np.stack([_due(step, active, before) for step in self.steps], 1)
+        due = self.steps.due(active, before)
         measured = made(programs, rows, dealt, self._numbers(), due)
         for each, *values in zip(due, *measured, strict=True):
             for step, own, value in zip(self.steps, each, values, strict=True):
@@ -203,13 +198,6 @@ class Passes:
                 self.backend.ops, self.in_pass(columns), learned
             )
         return changed
-
-
-def _due(step: Any, active: Array, counts: Array) -> Array:
-    """Return the agents that are `active` and whose pass a phase runs in, [K] bool; see `Phase.every`."""
-    every = step.phase.every
-    due: Array = active if every == 1 else active & (counts % every == 0)
-    return due
 
 
 def _without_weight(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,16 @@ class TrainedTeam:
         """Return the values of the agents of each member, from those of all agents [K]."""
         return {key: values[own] for key, own in zip(self.members, self.own, strict=True)}
 
+    def counts_of(self, active: Array, counts: Array) -> Array:
+        """Return the passes [..., K] that decide which phases are due: of a team, those of its agent with most.
+
+        active: [..., K] bool, the agents that make a pass.  counts: [..., K] int64, their passes before.
+        """
+        if not self.is_joint:
+            return counts
+        most = counts.max(-1, where=active, initial=0, keepdims=True)
+        return np.broadcast_to(most, counts.shape)
+
     def hyper(self, numbers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the hyperparameters of each member by name, [K_i, 1], from [H, K_i, 1] of each."""
         return {

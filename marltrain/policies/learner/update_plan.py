@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +28,9 @@ class MadeUpdates(NamedTuple):
 
     counts: [R] int64, updates per round.
     names: the names of the M metrics, then of the L reported values.
-    measured: [U, M, K] float64, the metrics of each update.
+    measured: [U, M, K] float64, the metrics of each update; NaN where a phase was not due.
     reported: [R, L, K], further values of each round.
+    skipped: metric -> [K] bool, the agents for which the last update did not compute it; it is NaN.
     broken: whether the last update had a non-finite loss or gradient; its round was aborted.
     """
 
@@ -38,6 +39,7 @@ class MadeUpdates(NamedTuple):
     names: tuple[str, ...]
     measured: Array
     reported: Array
+    skipped: Mapping[str, Array]
     broken: bool
 
     def means(self) -> Array:
@@ -47,6 +49,14 @@ class MadeUpdates(NamedTuple):
         values, reported = self.measured[: int(counts.sum())], self.reported[:whole]
         if len(values) != whole or not counts.all():  # otherwise each round has exactly one update
             stops = np.cumsum(counts)
-            means = [values[stop - n : stop].mean(0) for stop, n in zip(stops, counts, strict=True) if n]
+            means = [mean_of_measured(values[stop - n : stop]) for stop, n in zip(stops, counts, strict=True) if n]
             values, reported = np.stack(means) if means else values, reported[counts > 0]
         return np.concatenate([values, reported], 1)
+
+
+def mean_of_measured(values: Array) -> Array:
+    """Return the means over axis 0 without NaN, the value of an agent that was not measured; NaN without any value."""
+    measured = ~np.isnan(values)
+    count = np.where(measured.any(0), measured.sum(0), np.nan)
+    mean: Array = np.where(measured, values, 0.0).sum(0) / count
+    return mean

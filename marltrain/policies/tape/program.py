@@ -166,6 +166,10 @@ class Execution:
         """
         self._addresses["bases"][numbers] = addresses
 
+    def address_at(self, name: str) -> int:
+        """Return where the address of the array of a segment is, int64."""
+        return address_of(self._addresses["bases"][self._numbers[name] :])
+
     def _segment(self, name: str) -> Segment:
         if (number := self._numbers.get(name)) is None:
             raise BindingError(f"the program has no segment {name!r}{did_you_mean(name, self._numbers)}")

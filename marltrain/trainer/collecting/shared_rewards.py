@@ -48,15 +48,13 @@ def shared_at(address: int) -> Any:
 
 
 @compiled
-def share(s: Any, low: int, high: int) -> None:
-    """Write the rewards to learn from of the environments `low` to `high`."""
+def share(s: Any) -> None:
+    """Write the rewards to learn from."""
     own, shared = f32(s.own, s.players * s.envs), f32(s.shared, s.players * s.envs)
     team = i64(s.team, s.players)
-    for p in range(s.players):
-        for e in range(low, high):
-            shared[p * s.envs + e] = own[p * s.envs + e]
+    shared[:] = own
     for t in range(s.teams):
-        for e in range(low, high):
+        for e in range(s.envs):
             total, size = float32(0.0), 0
             for p in range(s.players):
                 if team[p] == t:

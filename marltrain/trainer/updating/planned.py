@@ -93,7 +93,9 @@ class PlannedScheduler(UpdateScheduler):
         error: AgentError | None = None
         if results.broken:
             measured = dict(zip(results.names, results.measured[-1], strict=False))
-            error = not_finite(self.seated, measured, compiled.learn, self.updates, last.env_steps)
+            error = not_finite(
+                self.seated, measured, results.skipped, compiled.learn, self.updates, last.env_steps
+            )  # fmt: skip
         labels = tuple(label for label, learns in zip(self.seated.labels, compiled.learn, strict=True) if learns)
         return UpdateMetrics(labels, results.names, results.means()[..., compiled.learn], error)
 

@@ -15,6 +15,7 @@ import numpy as np
 from marltrain.core.errors import AgentError, SaveError
 from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import Rollout, Transitions
+from marltrain.policies.learner.update_plan import mean_of_measured
 from marltrain.policies.memory.observed import ObservedReader
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.sequences import ReplayedRolloutReader
@@ -47,11 +48,10 @@ class UpdateMetrics(NamedTuple):
     error: AgentError | None
 
     def by_agent(self) -> Metrics:
-        """Return the means over the rounds, {label: {name: value}}; empty without rounds."""
-        if not len(self.values):
-            return {}
-        means = self.values.mean(0).T.tolist()
-        return {label: dict(zip(self.names, row, strict=True)) for label, row in zip(self.labels, means, strict=True)}
+        """Return the means over the rounds, {label: {name: value}}, of the metrics that a round measured."""
+        seen = ~np.isnan(self.values).all((0, 2))
+        names, means = np.array(self.names)[seen].tolist(), mean_of_measured(self.values[:, seen]).T.tolist()
+        return {label: dict(zip(names, row, strict=True)) for label, row in zip(self.labels, means, strict=True)}
 
 
 class NotFiniteError(AgentError):
@@ -264,7 +264,9 @@ class UpdateScheduler:
 
         Raises NotFiniteError if a loss or a gradient is not finite.
         """
-        if (error := not_finite(self.seated, measured, ready, number, env_steps)) is not None:
+        if (
+            error := not_finite(self.seated, measured, self.seated.learner.skipped, ready, number, env_steps)
+        ) is not None:
             if self.on_not_finite is None:
                 raise error
             self.on_not_finite(error)
@@ -326,15 +328,19 @@ def rngs_of(seated: Seats, ready: Array) -> list[np.random.Generator | None]:
 
 
 def not_finite(
-    seated: Seats, measured: Mapping[str, Array], ready: Array, number: int, env_steps: int
-) -> NotFiniteError | None:
-    """Return the error if a loss or a gradient of an update is not finite, else None."""
+    seated: Seats, measured: Mapping[str, Array], skipped: Mapping[str, Array], ready: Array, number: int,
+    env_steps: int,
+) -> NotFiniteError | None:  # fmt: skip
+    """Return the error if a loss or a gradient of an update is not finite, else None.
+
+    skipped: see `Learner.skipped`.
+    """
     watched = {name: values for name, values in measured.items() if name.startswith(("loss", "grad_norm"))}
     finite = np.isfinite(sum(watched.values()))
     if np.count_nonzero(finite) == finite.size:  # the usual case, in a single check
         return None
     for name, values in watched.items():
-        broken = ready & ~np.isfinite(values) & ~np.asarray(seated.learner.skipped.get(name, False))
+        broken = ready & ~np.isfinite(values) & ~np.asarray(skipped.get(name, False))
         if np.count_nonzero(broken):
             row = int(broken.argmax())
             return NotFiniteError(
@@ -355,14 +361,9 @@ def by_agent(labels: Sequence[str], rounds: Sequence[Mapping[str, Array]], ready
     means = dict(rounds[0])
     if len(rounds) > 1:
         names = dict.fromkeys(name for measured in rounds for name in measured)
-        means = {name: _mean([measured[name] for measured in rounds if name in measured]) for name in names}
+        means = {
+            name: mean_of_measured(np.stack([measured[name] for measured in rounds if name in measured]))
+            for name in names
+        }
     values = {name: mean.tolist() for name, mean in means.items()}
     return {labels[k]: {name: value[k] for name, value in values.items()} for k in ready.nonzero()[0].tolist()}
-
-
-def _mean(values: Sequence[Array]) -> Array:
-    """Return the means [K] over the rounds; NaN, the value of an agent that a round did not measure, does not count."""
-    stacked = np.stack(values)
-    measured = ~np.isnan(stacked)
-    mean: Array = np.where(measured, stacked, 0.0).sum(0) / np.where(measured.any(0), measured.sum(0), np.nan)
-    return mean

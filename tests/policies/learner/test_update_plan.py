@@ -11,7 +11,7 @@ def made(counts, measured, *, broken=False):
     values = np.array(measured, float)[:, None, None] * [1, 10]
     rounds = [DueUpdates(3 * i + 3, 30 * i + 30, n) for i, n in enumerate(counts)]
     rates = np.arange(1, len(counts) + 1, dtype=float)[:, None, None] * [1, 1]
-    return MadeUpdates(rounds, np.array(counts, np.int64), ("loss", "rate"), values, rates, broken)
+    return MadeUpdates(rounds, np.array(counts, np.int64), ("loss", "rate"), values, rates, {}, broken)
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,13 @@ def made(counts, measured, *, broken=False):
         ([2, 1], [3, 5, 7], [[[4, 40], [1, 1]], [[7, 70], [2, 2]]]),
         ([0, 2, 0], [3, 5], [[[4, 40], [2, 2]]]),
         ([0, 0], [], []),
+        ([1, 3], [np.nan, 3, np.nan, 5], [[[np.nan, np.nan], [1, 1]], [[4, 40], [2, 2]]]),
     ],
 )
 def test_means_over_the_updates_of_each_round(counts, measured, expected):
     means = made(counts, measured).means()
     assert means.shape == (len(expected), 2, 2)
-    assert means.tolist() == expected
+    np.testing.assert_array_equal(means, np.reshape(expected, means.shape))
 
 
 @pytest.mark.parametrize(("counts", "measured"), [([1, 1], [3, np.nan]), ([1, 3], [3, 5, np.nan])])

@@ -13,6 +13,7 @@ import pytest
 import marltrain as mt
 from marltrain.core.errors import AgentError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
+from marltrain.policies.distributions.draws import normals
 from marltrain.trainer.events.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.updating.planned import PlannedScheduler
@@ -101,7 +102,8 @@ def test_fused_run_equals_single_steps(env, settings):
 class Halves(DQNAlgorithm):
     """DQN whose loss is divided between two phases with networks of their own; the second one is not used to act.
 
-    The second network learns the negative rewards.
+    Rewards get noise of each phase. The second network learns the negative rewards, in every third pass. Both losses
+    have one name, and norms of their own.
     """
 
     name = "halves"
@@ -120,48 +122,56 @@ class Halves(DQNAlgorithm):
     def phases(self):
         (phase,) = super().phases
 
-        def of_other(function):
-            def changed(ops, nets, batch, hyper):
-                batch.reward = -batch.reward
-                return function(ops, {"q": nets["other"], "target_q": nets["target_other"]}, batch, hyper)
+        def draw(rngs, rows):
+            return {"noise": {"reward": normals(rngs, rows, 1)}, "shift": normals(rngs, rows, 2)}
 
-            return changed
+        def of(name, sign):
+            def nets_of(nets):
+                return {"q": nets[name], "target_q": nets[f"target_{name}"]}
 
-        def loss(ops, nets, batch, hyper):
-            value, metrics = phase.loss(ops, {"q": nets["other"]}, batch, hyper)
-            return 2.0 * value, {f"other_{name}": metric for name, metric in metrics.items()}
+            def targets(ops, nets, batch, hyper):
+                batch.reward = sign * (batch.reward + batch.noise["reward"][..., 0] + ops.sum(batch.shift, -1))
+                assert phase.targets is not None
+                return phase.targets(ops, nets_of(nets), batch, hyper)
 
-        other = replace(phase, name="other", trains=("other",), loss=loss, targets=of_other(phase.targets))
-        return (phase, other)
+            def loss(ops, nets, batch, hyper):
+                value, metrics = phase.loss(ops, nets_of(nets), batch, hyper)
+                return value, {**metrics, f"of_{name}": value}
+
+            return replace(phase, name=name, trains=(name,), draw=draw, targets=targets, loss=loss)
+
+        return of("q", 1.0), replace(of("other", -1.0), every=3, row_error=None)
 
 
 class HalvesAgent(mt.DQN):
     algorithm_class = Halves
 
 
-def test_fused_run_of_an_algorithm_of_the_user_with_two_phases():
-    """Its first update is compared with the framework's, so it is made alone; the others are planned."""
-    own = {"seed": 0, "learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **SETTINGS}
-    hold(SPREAD, lambda: mt.make_agents(HalvesAgent, SPREAD, **own))
+def halves(**settings):
+    own = {"learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **SETTINGS, **settings}
+    return mt.make_agents(HalvesAgent, SPREAD, seed=0, **own)
 
 
-def test_phases_with_metrics_of_the_same_name_are_updated_singly():
-    class Same(Halves):
+@pytest.mark.parametrize(
+    ("settings", "mask"),
+    [({}, None), ({"backend": "tensorflow"}, [1, 0, 1]), ({"update_per_step": 0.7, "memory": PRIORITIZED}, None)],
+)
+def test_fused_run_of_phases_with_random_numbers_and_of_a_delayed_phase(settings, mask):
+    """The first update of a user's algorithm is compared with the framework's, so it is made alone."""
+    hold(SPREAD, lambda: halves(**settings), mask=mask, least=25)
+
+
+def test_a_delayed_phase_that_gives_the_errors_of_rows_is_updated_singly():
+    class Delayed(Halves):
         def compiled_form(self):
             return super().compiled_form()
 
         @property
         def phases(self):
-            first, other = super().phases
+            return tuple(replace(phase, every=2) for phase in super().phases)
 
-            def loss(ops, nets, batch, hyper):
-                value, metrics = other.loss(ops, nets, batch, hyper)
-                return value, {name.removeprefix("other_"): metric for name, metric in metrics.items()}
-
-            return (first, replace(other, loss=loss))
-
-    kind = type("SameAgent", (mt.DQN,), {"algorithm_class": Same})
-    own = {"seed": 0, "learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **SETTINGS}
+    kind = type("DelayedAgent", (mt.DQN,), {"algorithm_class": Delayed})
+    own = {"seed": 0, "learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **SETTINGS, "memory": PRIORITIZED}
     hold(SPREAD, lambda: mt.make_agents(kind, SPREAD, **own), many=False)
 
 
@@ -212,10 +222,10 @@ def test_budget_of_updates_is_exact():
 
 
 def test_hyperparameters_changed_in_a_hook_are_used_in_planned_rounds():
-    """A new learning rate after every 10 episodes: planned rounds are planned again."""
+    """A new learning rate after every 10 episodes: planned rounds are planned again, and their numbers drawn again."""
     runs = []
     for callbacks in ([], [Looking()]):
-        agents = learners()
+        agents = halves()
 
         def train_fn(episodes, steps, agents=agents):
             agents[1].hyper.learning_rate = 0.001 * (1 + episodes % 3)
@@ -302,12 +312,12 @@ def test_reported_metrics_are_means_over_the_rounds():
 
 
 def test_resume_between_planned_rounds(tmp_path):
-    """A checkpoint every 83 env steps, at any place among rounds of 15."""
+    """A checkpoint every 83 env steps, at any place among rounds of 15, whose random numbers are drawn ahead."""
     given = {"update_freq": 15, "steps_per_train": 705}
-    train(SPREAD, learners(), callbacks=[Checkpoint(every_steps=83, keep=9)], **{**given, "steps_per_train": 502})
+    train(SPREAD, halves(), callbacks=[Checkpoint(every_steps=83, keep=9)], **{**given, "steps_per_train": 502})
     written = sorted(int(path.name) for path in (tmp_path / "run/checkpoints").iterdir())
     assert written == [85, 170, 250, 335, 415, 500, 505]
-    again, agents = learners(), learners()
+    again, agents = halves(), halves()
     output: Any = trainer(SPREAD, {}, num_train_envs=5, test_freq=15, episodes_per_test=3, run_dir=None, **given)
     result = output.train(again, [1, 1, 1], plot=False, resume="run/checkpoints/335")
     _, whole = train(SPREAD, agents, run_dir="whole", **given)

@@ -11,29 +11,36 @@ from marltrain.core.layout import Array
 from marltrain.jit.views import address_of, entry
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.algorithm import Algorithm
-from marltrain.policies.learner.planned.rounds_kernel import PHASE, ROUNDS, rounds_program
+from marltrain.policies.learner.phase_draws import PhaseDraws
+from marltrain.policies.learner.planned.planned_phases import Draws, PlannedPhases, planned_phases
+from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, rounds_program
+from marltrain.policies.learner.programs.program_step import rows_of
 from marltrain.policies.learner.programs.program_steps import ProgramSteps
 from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in
-from marltrain.policies.learner.programs.step_program import StepProgram
 from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
-from marltrain.policies.learner.trained_team import ALONE, Columns
+from marltrain.policies.learner.trained_team import Columns
 from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
 from marltrain.policies.memory.compiled.replay_kernel import Reading
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.tape.interpreter.runs import run_program
 
+MOST_NUMBERS = 2**20
+"""Random numbers that several rounds may need: those of a plan are drawn at once."""
+
 
 class PlannedLearner(Protocol):
     """Interface of a learner whose updates can be planned; see `AlgorithmLearner`.
 
     updates, gradient_steps: [K] int64, counts so far.
+    draws: the random numbers of the phases.
     reported: the hyperparameters reported with the metrics, reported name -> name of the hyperparameter.
     """
 
     algorithm: Algorithm
     hyper: StackedHyperparameters
     memory: MemoryNumbers | None
+    draws: PhaseDraws
     num_agents: int
     updates: Array
     gradient_steps: Array
@@ -65,14 +72,14 @@ class PlannedUpdates:
         self.learn = np.zeros(learner.num_agents, bool)
         self.plan: Sequence[DueUpdates] = ()
         self._taken = (0, 0)  # rounds and updates
-        self._version = (0, 0)  # of the hyperparameters and the memory's numbers when the rounds were planned
+        self._version = (0, 0, 0)  # of hyperparameters, the memory's numbers and draws when the rounds were planned
         self._hyper = np.zeros((0, 0, 0))
         self._measured = np.zeros((0, 0, 0), np.float32)
-        self._counts = np.zeros(0, np.int64)
+        self._counts, self._due = np.zeros(0, np.int64), np.zeros((0, 0, 0), bool)
         self._names = learner.algorithm.numbers()
         self._numbers = np.zeros((len(self._names), learner.num_agents, 1), np.float32)
-        self._programs: dict[Any, list[StepProgram]] = {}  # names of columns -> programs of all phases
-        self._running: list[StepProgram] = []
+        self._made: dict[Any, PlannedPhases] = {}  # by the names of columns
+        self._phases: PlannedPhases
         self._read: Columns | None = None  # those that the programs read
         self._reported = [self._names.index(name) for name in learner.reported.values()]
         self._kept: tuple[Array, ...] = ()
@@ -87,7 +94,8 @@ class PlannedUpdates:
     def resize(self, batch_size: int) -> None:
         """Set the number of rows of a batch, `batch_size`, for the next plan."""
         self.batch_size, self._read = batch_size, None
-        self._programs.clear()
+        self._example: Draws = {}
+        self._made.clear()
 
     def can_draw(self, learn: Array) -> bool:
         """Return whether compiled code can already draw rows for the agents that `learn`, [K] bool."""
@@ -130,17 +138,18 @@ class PlannedUpdates:
     ) -> bool:
         """Write the next rounds of updates, for the agents that `learn` [K] bool; return whether they can be made.
 
-        They cannot if a phase has no program, or if two phases have metrics of the same name.
+        They cannot if a phase has no program.
         rngs: K random generators for drawing rows; None for an agent that does not learn.
         act: the address of the agents' ACT record.
         """
-        learner, record, env_steps = self.learner, self._record[0], [each.env_steps for each in plan]
-        columns, others = self._columns(learn), not np.array_equal(learn, self.learn)
-        self.learn = learn
-        if (columns is not self._read or others) and not self._set_programs(columns):
+        learner, record, columns = self.learner, self._record[0], self._columns(learn)
+        if columns is not self._read and not self._set_programs(columns, learn):
             return False
-        counts = self._counts = np.array([each.updates for each in plan])
-        self.plan, self._taken, self._version = plan, (0, 0), self._current_version()
+        self.learn = learn
+        plan = self._drawable(plan)
+        env_steps, counts = [each.env_steps for each in plan], np.array([each.updates for each in plan])
+        self._draw_ahead(int(counts.sum()), rows_of(columns))
+        self.plan, self._counts, self._taken, self._version = plan, counts, (0, 0), self._current_version()
         self._hyper = learner.hyper.values_at(env_steps)
         settings = np.repeat(self._hyper, counts, 0)
         updates = learner.updates + learn * np.arange(1, len(settings) + 1)[:, None]
@@ -150,7 +159,7 @@ class PlannedUpdates:
         arrays = {
             "after": np.array([each.after for each in plan]), "updates": counts, "metrics": self._measured,
             "hyper": self._hyper.astype(np.float32), "gamma": gamma, "share": np.ascontiguousarray(share, np.float32),
-            "reward_scale": scale, "due": learn,
+            "reward_scale": scale, "learns": learn, "due": self._due,
         }  # fmt: skip
         for name, array in arrays.items():
             record[name] = address_of(array)
@@ -161,31 +170,35 @@ class PlannedUpdates:
         self._set_rows(rngs, gamma, env_steps)
         return True
 
-    def _set_programs(self, columns: Columns) -> bool:
+    def _set_programs(self, columns: Columns, learn: Array) -> bool:
         """Write the programs of all phases for columns of these arrays; return False if they cannot be planned."""
-        arrays = arrays_in(columns, COLUMNS)
-        names = tuple(arrays)
-        if names not in self._programs:
-            made = [step.program_for(columns) for step in self.steps]
-            programs = [program for program in made if program is not None]
-            metrics = [name for program in programs for name in program.metrics]
-            if len(programs) < len(made) or len({*metrics}) < len(metrics):
+        if (names := tuple(arrays_in(columns, COLUMNS))) not in self._made:
+            self._example = self.learner.draws.example(rows_of(columns))
+            if (made := planned_phases(self.steps, columns, self._example)) is None:
                 return False
-            self._programs[names] = programs
-        self._running = self._programs[names]
-        phases = self._phases = np.zeros(len(self._running), PHASE)
-        self._norms = []
-        for phase, program in zip(phases, self._running, strict=True):
-            norms = np.array([i for i, name in enumerate(program.metrics) if name.startswith("grad_norm/")])
-            self._norms.append(norms)
-            phase["run"] = program.prepare(list(arrays.values()), {ALONE: self._numbers}, self.learn)
-            phase["metrics"], phase["measured"] = address_of(program.measured), len(program.metrics)
-            phase["norms"], phase["norm"] = len(norms), address_of(norms)
+            self._made[names] = made
+        phases = self._phases = self._made[names]
+        phases.bind(columns, self._numbers, learn)
         self._read = columns  # kept alive, as others: compiled code has only addresses
-        self._record["phases"], self._record["phase"] = len(phases), address_of(phases)
-        self._record["measured"] = phases["measured"].sum()
-        self._metrics = tuple(name for program in self._running for name in program.metrics)
+        record = self._record[0]
+        record["phases"], record["phase"] = len(phases.record), address_of(phases.record)
+        record["measured"] = phases.measured
         return True
+
+    def _drawable(self, plan: Sequence[DueUpdates]) -> Sequence[DueUpdates]:
+        """Return the first rounds of a plan, whose updates need at most `MOST_NUMBERS` random numbers; at least one."""
+        numbers = sum(array.size for array in arrays_in(self._example, "").values())
+        updates = np.cumsum([each.updates for each in plan])
+        return plan[: max(1, int(np.count_nonzero(updates * numbers <= MOST_NUMBERS)))]
+
+    def _draw_ahead(self, updates: int, rows: int) -> None:
+        """Set the phases that are due in each update, and draw their random numbers."""
+        learn, made = self.learn, self.learn * np.arange(updates)[:, None]
+        due = self.steps.due(np.broadcast_to(learn, made.shape), self.learner.gradient_steps + made)
+        self._due = np.ascontiguousarray(due)
+        joint = self.steps.team.is_joint  # the rows of a team are drawn for together
+        making = np.broadcast_to(due.any(-1, keepdims=True), due.shape) if joint else due
+        self._phases.set_draws(self.learner.draws.ahead(making, rows))
 
     def _reward_scales(self) -> Array:
         """Return the factors of the rewards in each round, [R, rows of rewards] float64."""
@@ -194,9 +207,9 @@ class PlannedUpdates:
         scale = self._hyper[:, self._names.index("reward_scale")]
         return np.ascontiguousarray(of_team(scale) if self._rewards.agents < self.learner.num_agents else scale)
 
-    def _current_version(self) -> tuple[int, int]:
+    def _current_version(self) -> tuple[int, int, int]:
         memory = self.learner.memory
-        return self.learner.hyper.version, 0 if memory is None else memory.version
+        return self.learner.hyper.version, 0 if memory is None else memory.version, self.learner.draws.version
 
     def prepare_call(self, steps: int) -> None:
         """Prepare a call of compiled code; steps: batch steps made since `set_plan`."""
@@ -220,8 +233,10 @@ class PlannedUpdates:
         last, stop = self._taken = int(record["round"]), int(record["made"])
         for count in (self.learner.updates, self.learner.gradient_steps):
             count += self.learn * (stop - start)
+        self.learner.draws.use(stop - start)
+        phases, due = self._phases, self._due[start:stop]
         return MadeUpdates(
-            self.plan[first:last], self._counts[first:last], (*self._metrics, *self.learner.reported),
-            self._measured[start:stop].astype(np.float64), self._hyper[first:last, self._reported],
-            bool(record["broken"]),
+            self.plan[first:last], self._counts[first:last], (*phases.names, *self.learner.reported),
+            phases.results(self._measured[start:stop], due), self._hyper[first:last, self._reported],
+            phases.skipped(due[-1], self.learn) if len(due) else {}, bool(record["broken"]),
         )  # fmt: skip

@@ -84,8 +84,7 @@ class ReplayUpdates(PlannedUpdates):
         memory = self.learner.memory
         if memory is not None and isinstance(self._choice, PrioritizedChoice):
             self._beta = np.ascontiguousarray(memory.values_at("beta", env_steps))
-            errors = next(errors for program in self._running if (errors := program.errors) is not None)
-            for name, array in {**self._written, "beta": self._beta, "errors": errors}.items():
+            for name, array in {**self._written, "beta": self._beta, "errors": self._phases.errors}.items():
                 self._drawing[name] = address_of(array)
 
     def prepare_call(self, steps: int) -> None:
@@ -111,7 +110,7 @@ def draw_transitions(address: int, now: int) -> int:
     else:
         draw(r, now)
     read(r)
-    scale_drawn(u, r.to_reward, d.importance if d.trees else 0, u.due, r.rows)
+    scale_drawn(u, r.to_reward, d.importance if d.trees else 0, u.learns, r.rows)
     return 1
 
 

@@ -28,17 +28,27 @@ _ONE = (
              # number of phases, and their PHASEs
     "learn",  # address of a program that reads the errors of rows: (address of the record) -> 0 if one is not finite
     "share", "shares", "moves",  # float32 [U, K + 1] and [K + 1], written: see `TargetMoves`; address of its RUN
-    "metrics", "measured", "due",  # per update: [measured, K]; [K] bool, the agents that learn
+    "metrics", "measured", "learns",  # per update: [measured, K]; [K] bool, the agents that learn
+    "due",  # [U, phases, K] bool, the agents for which a phase is due in an update
 )  # fmt: skip
 ROUNDS = np.dtype([(name, np.int64) for name in _ONE])
 """Arguments of planned updates: numbers and addresses."""
-PHASE = np.dtype([(name, np.int64) for name in ("run", "metrics", "measured", "norms", "norm")])
+PHASE = np.dtype([(name, np.int64) for name in (
+    "run", "metrics", "measured", "norms", "norm", "due", "computed", "draws", "draw",
+)])  # fmt: skip
 """Addresses and sizes of the program of a phase.
 
 run: of its RUN.  metrics: [measured, K] float32.  norms, norm: [norms] int64, the metrics that are NaN after a loss or
-a gradient that is not finite.
+a gradient that is not finite.  due: [K] bool, the agents whose weights the next run moves.  computed: [K] bool, those
+that it computes; 0: always the same.  draws, draw: the number of its DRAWs, and their address.
 """
-_PHASE_BYTES = PHASE.itemsize
+DRAW = np.dtype([(name, np.int64) for name in ("base", "start", "step")])
+"""A column of random numbers that a program reads.
+
+base: where the program has its address, int64.  start: address of its numbers for the first update.  step: bytes of the
+numbers of an update.
+"""
+_PHASE_BYTES, _DRAW_BYTES = PHASE.itemsize, DRAW.itemsize
 
 
 @compiled
@@ -98,19 +108,42 @@ def of_round(u: Any, start: int, size: int) -> int:
 def make_steps(u: Any) -> bool:
     """Run the programs of all phases, and write their metrics; return whether losses and gradients are finite."""
     fine, place = True, u.metrics + 4 * u.measured * u.agents * u.made
+    due = u.due + u.phases * u.agents * u.made
     for i in range(u.phases):
         p = record_at(u.phase + _PHASE_BYTES * i, PHASE)
-        call(u.run, (p.run,))
-        copy(p.metrics, place, 4 * p.measured * u.agents)
+        if set_due(u, p, due + u.agents * i):
+            set_draws(u, p)
+            call(u.run, (p.run,))
+            copy(p.metrics, place, 4 * p.measured * u.agents)
+            fine = is_finite(u, p) and fine
         place += 4 * p.measured * u.agents
-        fine = is_finite(u, p) and fine
     return fine
 
 
 @compiled
+def set_due(u: Any, p: Any, due: int) -> bool:
+    """Set the agents of a phase's next run; return whether there are any.  due: address of [K] bool."""
+    copy(due, p.due, u.agents)
+    if p.computed:
+        copy(due, p.computed, u.agents)
+    found = False
+    for own in bools(due, u.agents):
+        found = found or own
+    return found
+
+
+@compiled
+def set_draws(u: Any, p: Any) -> None:
+    """Let a phase's program read the random numbers of the next update."""
+    for i in range(p.draws):
+        d = record_at(p.draw + _DRAW_BYTES * i, DRAW)
+        i64(d.base, 1)[0] = d.start + d.step * u.made
+
+
+@compiled
 def is_finite(u: Any, p: Any) -> bool:
-    """Return whether the losses and gradients of a phase are finite, of the agents that learn."""
-    due, metrics = bools(u.due, u.agents), f32(p.metrics, p.measured * u.agents)
+    """Return whether the losses and gradients of a phase are finite, of the agents for which it was due."""
+    due, metrics = bools(p.due, u.agents), f32(p.metrics, p.measured * u.agents)
     for metric in i64(p.norm, p.norms):
         for k in range(u.agents):
             if due[k] and math.isnan(metrics[metric * u.agents + k]):
@@ -128,4 +161,4 @@ def scale_drawn(u: Any, rewards: int, weights: int, learn: int, rows: int) -> No
 @functools.cache
 def rounds_program() -> Any:
     """Return the compiled `make_round`, from the disk cache if it is there."""
-    return program(make_round, ACT, PHASE, SCALING, ROUNDS)
+    return program(make_round, ACT, DRAW, PHASE, SCALING, ROUNDS)

@@ -83,11 +83,11 @@ class ProgramStep(GradientStep):
 
     @property
     def plannable(self) -> bool:
-        """Whether compiled code can make the step between batch steps: a program in every pass, without noise."""
-        phases = [self.phase, *(member.algorithm.phases[self.number] for member in self.team.members.values())]
-        return self.recordable and all(
-            phase.every == 1 and phase.draw is None and phase.turns is None for phase in phases
-        )
+        """Whether compiled code can make the step between batch steps: it has a program, and all agents learn at once.
+
+        The errors of rows must be those of each pass.
+        """
+        return self.recordable and self.phase.turns is None and (self._row_error is None or self.phase.every == 1)
 
     def program_for(self, columns: Columns) -> StepProgram | None:
         """Return a new program for columns of the shapes of these arrays.

@@ -29,7 +29,7 @@ class ProgramSteps(GradientSteps):
 
     @property
     def plannable(self) -> bool:  # type: ignore[override]
-        """Whether each phase has a program, runs in every pass, and needs no random numbers."""
+        """Whether compiled code can make the steps of all phases, see `ProgramStep.plannable`."""
         return not self.solving and all(step.plannable for step in self.steps)
 
     @cached_property

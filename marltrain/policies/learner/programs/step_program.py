@@ -115,6 +115,18 @@ class StepProgram(BoundTable):
         # errors are those of all rows, also of agents that are not due
         return self.execution.prepare(None if self.team.is_joint or self.errors is not None else due)
 
+    def due_addresses(self) -> tuple[int, int]:
+        """Return the addresses of the agents whose weights a run moves, [K] bool, and of those that it computes.
+
+        The latter is 0 if it computes all of them.
+        """
+        every = self.team.is_joint or self.errors is not None
+        return address_of(self._due), 0 if every else address_of(self.execution.due)
+
+    def address_at(self, column: str) -> int:
+        """Return where the program has the address of a column, which compiled code may move; 0 if it reads none."""
+        return self.execution.address_at(column) if column in self._columns else 0
+
     def _bind_columns(self, arrays: Sequence[Array]) -> None:
         """Check columns, and find those that must be copied: the numbers of an agent, or of a team, have gaps."""
         self._copied = [i for i, array in enumerate(arrays) if has_gaps(array if self.team.is_joint else array[:1])]
