@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.policies.agents.registry import ALGORITHMS, agent_class
+from marltrain.policies.backends.torch.places import cpu_as_gpu
+from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
 from tests.gymnasium_toys import BitFlipping
 
 CART, PENDULUM, SPREAD = "gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "marltrain/simple_spread_v3"
@@ -66,6 +69,11 @@ def assert_equal(one: list[mt.Agent], other: list[mt.Agent]) -> None:
     assert not [name for name, array in mine.items() if not np.array_equal(array, theirs[name])]
 
 
+def assert_near(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    far = {name: np.abs(array - theirs[name]) / (1e-3 + np.abs(array)) for name, array in mine.items()}
+    assert not {name: float(each.max()) for name, each in far.items() if not each.max() <= NEAR}
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_trains_as_on_the_cpu(name, device):
     steps = 128 if agent_class(name).algorithm_class.on_policy else 80
@@ -76,8 +84,18 @@ def test_trains_as_on_the_cpu(name, device):
     assert results[0]["num_gradient_steps"] == results[1]["num_gradient_steps"] > 0
     mine, theirs = weights(here), weights(there)
     assert any(not np.array_equal(array, mine[name]) for name, array in before.items()), "nothing was learned"
-    far = {name: np.abs(array - theirs[name]) / (1e-3 + np.abs(array)) for name, array in mine.items()}
-    assert not {name: float(each.max()) for name, each in far.items() if not each.max() <= NEAR}
+    assert_near(mine, theirs)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_captured_calls_train_as_plain_ones(name, device):
+    """Without a GPU, the CPU stands for it."""
+    steps = 128 if agent_class(name).algorithm_class.on_policy else 80
+    with nullcontext() if device != "cpu" else cpu_as_gpu(RecordedCapture()):
+        plain, captured = make(name, device), make(name, device, jit_compile=True)
+        results = [train(name, agents, steps) for agents in (plain, captured)]
+    assert results[0]["num_gradient_steps"] == results[1]["num_gradient_steps"] > 0
+    assert_near(weights(plain), weights(captured))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

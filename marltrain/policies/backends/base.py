@@ -303,6 +303,13 @@ class Backend(Protocol):
         compiled: False: not compiled, even with `jit_compile`.
         """
 
+    def captured(self, function: Callable[..., Tree]) -> Callable[..., Tree]:
+        """Return a function of trees whose operations a GPU starts by one call, if the backend captures calls.
+
+        This is the function itself on a CPU, without `jit_compile`, and in TensorFlow.
+        """
+        return function
+
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: dict[str, Tree], hyper: Any
     ) -> tuple[dict[str, Tensor], list[Tensor]]:

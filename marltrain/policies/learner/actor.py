@@ -121,6 +121,7 @@ class Actor:
         self.counts = np.zeros((len(hyper.schedules), algorithm.counted_actions), np.int64)
         self._in_numpy: Mapping[str, Forward] | None = None
         self._compiled: dict[int | None, CompiledActing | None] = {}
+        self._functions: dict[int | None, Callable[..., Any]] = {}
 
     def use(self, nets: Mapping[str, Network], statistics: Mapping[str, RunningStatistics]) -> None:
         """Set the networks and the running statistics used for acting."""
@@ -128,7 +129,7 @@ class Actor:
         views = {name: view for name, net in nets.items() if (view := net.in_numpy()) is not None}
         in_numpy = len(views) == len(nets) and declares(self.algorithm, "act", "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
-        self._compiled = {}
+        self._compiled, self._functions = {}, {}
 
     def compiled(self, row: int | None = None) -> CompiledActing | None:
         """Return the compiled acting of one agent or of all agents; None if unsupported."""
@@ -224,11 +225,15 @@ class Actor:
 
     def _in_tensors(self, row: int | None, given: ActInputs) -> Acted:
         """Return the decisions of the algorithm in the framework, as arrays."""
-        backend, numpy = self.backend, self.backend.numpy
-        with backend.no_gradient():
-            acted = self._call(backend.ops, _of_row(self.nets, row), self._tensors(row, given))
-        extras = {name: numpy(value) for name, value in acted.extras.items()}
-        return Acted(numpy(acted.action), map_tree(numpy, acted.carry), extras)
+        if row not in self._functions:
+            self._functions[row] = self.backend.captured(partial(self._acted, _of_row(self.nets, row)))
+        with self.backend.no_gradient():
+            acted = self._functions[row](vars(self._tensors(row, given)))
+        return Acted(**map_tree(self.backend.numpy, acted))
+
+    def _acted(self, nets: Mapping[str, Forward], given: dict[str, Any]) -> dict[str, Any]:
+        """Return the decisions of the algorithm as a function of tensors."""
+        return vars(self._call(self.backend.ops, nets, ActInputs(**given)))
 
     def _tensors(self, row: int | None, given: ActInputs) -> ActInputs:
         """Return inputs as tensors of the framework, with the settings of one agent or of all agents."""

@@ -87,7 +87,7 @@ class NaturalGradientStep:
         """
         backend, ops = self.backend, self.backend.ops
         start = ops.concat([self.nets[name].flat for name in self.phase.trains], -1)
-        before, _ = self._measured(columns, numbers)
+        before = self._measured(columns, numbers)["loss"]
         chosen, share = start, 1.0
         kl = sizes = ops.zeros_like(before)
         for _ in range(self.natural.tries):
@@ -95,11 +95,11 @@ class NaturalGradientStep:
                 break
             tried = ops.where(backend.tensor(searching)[:, None], start + share * step, chosen)
             self._assign(tried)
-            loss, divergence = self._measured(columns, numbers)
-            taken = searching & backend.numpy((loss < before) & (divergence <= limit[:, 0]))
+            now = self._measured(columns, numbers)
+            taken = searching & backend.numpy((now["loss"] < before) & (now["divergence"] <= limit[:, 0]))
             accepted = backend.tensor(taken)
             chosen = ops.where(accepted[:, None], tried, chosen)
-            kl, sizes = ops.where(accepted, divergence, kl), ops.where(accepted, share, sizes)
+            kl, sizes = ops.where(accepted, now["divergence"], kl), ops.where(accepted, share, sizes)
             searching, share = searching & ~taken, share * self.natural.shrink
         self._assign(chosen)
         return kl, sizes
@@ -148,7 +148,7 @@ class NaturalGradientStep:
         )
         return self.backend.ops.concat(products, -1) + hyper[self.natural.damping] * vector
 
-    def _measure(self, columns: dict[str, Any], numbers: Any) -> tuple[Any, Any]:
+    def _measure(self, columns: dict[str, Any], numbers: Any) -> dict[str, Any]:
         """Return the loss, with regularization, and the divergence, each [K], at the current weights."""
         hyper, batch, ops = self._hyper(numbers), TensorBatch(**columns), self.backend.ops
         with self.backend.no_gradient():
@@ -157,7 +157,7 @@ class NaturalGradientStep:
             for name in self.phase.trains:
                 if (added := self.nets[name].penalty()) is not None:
                     loss = loss + added
-        return loss, divergence
+        return {"loss": loss, "divergence": divergence}
 
     def _divergence(self, nets: Mapping[str, Forward], columns: Mapping[str, Any], hyper: Any) -> Any:
         return self.natural.divergence(self.backend.ops, nets, TensorBatch(**columns), hyper)

@@ -40,13 +40,14 @@ class Weights:
         self.statistics = {n: RunningStatistics(num_agents, width) for n, width in algorithm.statistics().items()}
         kind, epsilon = algorithm.settings.optimizer, algorithm.optimizer_epsilon
         solved = solved_networks(algorithm.phases)
+        self._move_targets = backend.captured(self.move_targets)
         self.optimizers = {
             name: backend.optimizer(kind, net, epsilon) for name, net in self.online.items() if name not in solved
         }
 
     def update_targets(self, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]; 1 copies."""
-        self.move_targets(self.backend.tensor(share.astype("float32")))
+        self._move_targets(self.backend.tensor(share.astype("float32")))
 
     def move_targets(self, share: Any) -> None:
         """Do the same for `share` as a tensor; part of a compiled pass."""

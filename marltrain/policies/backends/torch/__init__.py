@@ -19,9 +19,11 @@ from marltrain.policies.backends import base
 from marltrain.policies.backends.base import Divergence, Loss
 from marltrain.policies.backends.frameworks import made_by, makes_models
 from marltrain.policies.backends.torch import ops as torch_ops
+from marltrain.policies.backends.torch.captures import Captured, capture_on
 from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
 from marltrain.policies.backends.torch.optimizers import Optimizer
+from marltrain.policies.backends.torch.places import on_cpu
 from marltrain.policies.backends.torch.randomness import seeded
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
 from marltrain.policies.ops import FrameworkOps
@@ -37,13 +39,13 @@ class Backend(base.Backend):
 
     name = "torch"
     ops: FrameworkOps = torch_ops
-    compiles_curvature = False
 
     def __init__(self, device: str = "auto", *, jit_compile: base.JitCompile = False) -> None:
         """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
-        jit_compile: compile gradient steps by `torch.compile`, which takes long at the first call of each shape.
-            On a CPU, marltrain compiles most gradient steps itself instead, see `policies.learner.make_steps`.
+        jit_compile: on a GPU, capture gradient steps and acting as CUDA graphs, see `captures`. On a CPU, marltrain
+            compiles most gradient steps itself, see `policies.learner.make_steps`, and others by `torch.compile`, which
+            takes long at the first call of each shape.
         """
         self.jit_compile, self.compiles_passes = jit_compile, bool(jit_compile)
         chosen = (gpu() or "cpu") if device == "auto" else device
@@ -52,8 +54,10 @@ class Backend(base.Backend):
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device {device!r} cannot be used: {error}") from error
-        self.shares_memory = self.device.type == "cpu"
+        self.shares_memory = on_cpu(self.device)
         self.runs_programs = self.shares_memory and bool(jit_compile)
+        self.captures = bool(jit_compile) and not self.shares_memory
+        self.compiles_curvature = self.captures
 
     def tensor(self, array: Any) -> Any:
         """See `base.Backend`; on a CPU a tensor shares the memory of a writable array."""
@@ -62,19 +66,25 @@ class Backend(base.Backend):
     def _tensor(self, array: Array) -> Tensor:
         contiguous = np.ascontiguousarray(array)
         tensor = torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy())
-        return tensor if self.shares_memory else tensor.to(self.device)
+        return tensor if self.shares_memory else tensor.to(self.device, copy=True)
 
     def numpy(self, tensor: Tensor) -> Array:
         """See `base.Backend`."""
-        return tensor.numpy(force=True)
+        return tensor.numpy(force=True) if self.shares_memory else tensor.detach().to("cpu", copy=True).numpy()
 
     def overwrite(self, old: Tensor, new: Array) -> None:
         """See `base.Backend`."""
         old.copy_(self._tensor(new))
 
     def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
-        """Return the function, compiled if `jit_compile` is set and `compiled`."""
-        return Graph(step) if compiled and self.jit_compile else step
+        """Return the function; with `jit_compile` and `compiled`, captured on a GPU and compiled on a CPU."""
+        if not (compiled and self.jit_compile):
+            return step
+        return self.captured(step) if self.captures else Graph(step)
+
+    def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """See `base.Backend`."""
+        return Captured(function, capture_on(self.device)) if self.captures else function
 
     def threads(self) -> int:
         """See `base.Backend`."""

@@ -17,6 +17,7 @@ from marltrain.policies.backends import base
 from marltrain.policies.backends.frameworks import trial
 from marltrain.policies.backends.own import structure_of
 from marltrain.policies.backends.torch import ops
+from marltrain.policies.backends.torch.places import on_cpu
 from marltrain.policies.backends.torch.trials import trial as trial_of
 from marltrain.policies.backends.trials import Trial, two_batches
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
@@ -53,7 +54,7 @@ class Network(base.Network):
 
     def move_toward(self, online: base.Network, share: Tensor) -> None:
         """See `base.Network`."""
-        if torch.compiler.is_compiling():  # no rows are picked by values
+        if torch.compiler.is_compiling() or not on_cpu(self._flat.device):  # no number is read from a tensor
             moved = self._flat.lerp(online.flat, share.unsqueeze(1))
             self._flat.copy_(torch.where(share.unsqueeze(1) != 0, moved, self._flat))
             return
@@ -75,7 +76,7 @@ class StackedNetwork(Network, base.StackedNetwork):
         self._shapes = [(self.rows, *parameter.shape) for parameter in plan.parameters]
         self._flat = torch.zeros(num_agents, plan.members * plan.size, device=device)
         self.weights = [view.detach().requires_grad_() for view in self._views(self._flat)]
-        self.on_cpu = device.type == "cpu"
+        self.on_cpu = on_cpu(device)
         self._numbers = self._flat.numpy() if self.on_cpu else None
         self._numpy_weights = [weight.detach().numpy() for weight in self.weights] if self.on_cpu else None
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from marltrain.policies.backends.torch.places import on_cpu
+
 exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.square, torch.abs
 cos, sin = torch.cos, torch.sin
 relu, elu, silu, gelu = functional.relu, functional.elu, functional.silu, functional.gelu
@@ -66,7 +68,7 @@ FEW_NUMBERS = 2**13
 
 def tanh(x: Tensor) -> Tensor:
     """Return the hyperbolic tangent."""
-    if x.device.type != "cpu" or torch.compiler.is_exporting():
+    if not on_cpu(x.device) or torch.compiler.is_exporting():
         return torch.tanh(x)
     if torch.compiler.is_compiling():
         compiled: Tensor = _TanhByExp.apply(x)  # type: ignore[no-untyped-call]
@@ -141,7 +143,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return _narrow(x, weight, bias)
     if torch.compiler.is_compiling():  # the bias is added where the activation is computed
         return torch.bmm(x, weight) + bias.unsqueeze(1)
-    if outputs >= NARROW or x.shape[1] < MANY_ROWS or x.device.type != "cpu":
+    if outputs >= NARROW or x.shape[1] < MANY_ROWS or not on_cpu(x.device):
         return torch.baddbmm(bias.unsqueeze(1), x, weight)
     wide = functional.pad(weight, (0, NARROW - outputs))
     return torch.bmm(x, wide)[..., :outputs] + bias.unsqueeze(1)
@@ -179,7 +181,21 @@ def constants(x: Tensor) -> Tensor:
 
 def tensor_like(x: Tensor, values: Sequence[Any]) -> Tensor:
     """Return constant numbers as a tensor of the type and on the device of x."""
-    return torch.tensor(values, dtype=x.dtype, device=x.device)
+    if on_cpu(x.device):
+        return torch.tensor(values, dtype=x.dtype)
+    return _constant(values, x.dtype, x.device)
+
+
+def _constant(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return numbers as a tensor that is made once: a captured call cannot copy numbers of the CPU to a GPU."""
+    values = np.asarray(values)
+    key = values.dtype.str, values.shape, values.tobytes(), dtype, device
+    if key not in _CONSTANTS:
+        _CONSTANTS[key] = torch.tensor(values, dtype=dtype, device=device)
+    return _CONSTANTS[key]
+
+
+_CONSTANTS: dict[Any, Tensor] = {}
 
 
 def scaled_image(x: Tensor, low: Any, span: Any) -> Tensor:
@@ -190,7 +206,9 @@ def scaled_image(x: Tensor, low: Any, span: Any) -> Tensor:
     x = x.to(torch.float32)
     if isinstance(span, float):
         return x / span if low == 0 else (x - low) / span
-    return (x - torch.as_tensor(low, device=x.device)) / torch.as_tensor(span, device=x.device)
+    if on_cpu(x.device):
+        return (x - torch.as_tensor(low)) / torch.as_tensor(span)
+    return (x - _constant(low, x.dtype, x.device)) / _constant(span, x.dtype, x.device)
 
 
 def channels_first(x: Tensor, order: str) -> Tensor:

@@ -1,0 +1,39 @@
+"""Where tensors are: in the memory of the CPU, or of a GPU, in whose place a CPU may stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+if TYPE_CHECKING:
+    from marltrain.policies.backends.torch.captures import Capture
+
+_INSTEAD: list[Capture] = []
+Some = TypeVar("Some", bound="Capture")
+
+
+def on_cpu(device: torch.device) -> bool:
+    """Return whether tensors of a device are in the memory of the CPU, and are not treated as those of a GPU."""
+    return device.type == "cpu" and not _INSTEAD
+
+
+@contextmanager
+def cpu_as_gpu(capture: Some) -> Iterator[Some]:
+    """Treat the CPU as a GPU in the `with` block, to run and test the code for GPUs on a machine without one.
+
+    Agents that are made in the block copy arrays to tensors and back, use the operations for GPUs, act by tensors, and
+    capture their calls with `jit_compile`.  capture: captures the calls.
+    """
+    _INSTEAD.append(capture)
+    try:
+        yield capture
+    finally:
+        _INSTEAD.pop()
+
+
+def instead() -> Capture | None:
+    """Return the capture of the innermost `cpu_as_gpu`; None outside of it."""
+    return _INSTEAD[-1] if _INSTEAD else None
