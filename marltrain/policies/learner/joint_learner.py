@@ -226,7 +226,8 @@ class JointLearner(Learner):
 
         if not (reads_team(reader) and isinstance(self.steps, ProgramSteps)):
             return None
-        return TeamUpdates(self.members[0], self.steps, reader, self.rewards, batch_size)
+        rewards = self.rewards if self.algorithm.one_reward else self.members[0].rewards
+        return TeamUpdates(self.members[0], self.steps, reader, rewards, batch_size)
 
 
 def _share(member: AlgorithmLearner, updates: Array) -> Array:

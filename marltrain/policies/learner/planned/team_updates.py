@@ -36,7 +36,7 @@ from marltrain.policies.memory.team_reader import TeamReader
 
 def reads_team(reader: Reader) -> TypeGuard[TeamReader]:
     """Return whether compiled code supports the batch steps of a reader: single steps, vectors, players of one kind."""
-    if type(reader) is not TeamReader or len(reader.members) > 1 or reader.others or not reader.one_reward:
+    if type(reader) is not TeamReader or len(reader.members) > 1 or reader.others:
         return False
     return reads(reader.ring, replace(reader.needs, state=None))
 
@@ -83,10 +83,11 @@ class TeamUpdates(PlannedUpdates):
         rows, learned, read = self._rows, self._rows_learned(learn), self._read
         if read is not None and _same(learned, read[ALONE]["learned"]):
             return read
-        weight = np.ones(self._present.shape) if learned is None else learned
+        weight = np.ones(self._present.shape, np.float32) if learned is None else learned.astype(np.float32)
+        self._drawn.set_weight(weight)
         own = {name: getattr(rows, name) for name in rows.loss_columns} | {
             "present": self._present, "next_present": self._drawn.next_present, "learned": learned,
-            "weight": np.ascontiguousarray(shares_of(weight.astype(np.float32))),
+            "weight": np.ascontiguousarray(shares_of(weight)),
         }  # fmt: skip
         return {ALONE: own, OF_TEAM: {"others": None, "next_others": None, **self._drawn.columns}}
 
@@ -141,7 +142,10 @@ def draw_batch_steps(address: int, now: int) -> int:
     read_steps(d, r)
     if d.differs:
         return 0
-    scale_drawn(u, d.reward, 0, 0, d.batch)
+    if d.one_reward:
+        scale_drawn(u, d.reward, 0, 0, d.batch)
+    else:
+        scale_drawn(u, r.to_reward, d.weight, u.learns, r.rows)
     return 1
 
 
@@ -191,6 +195,7 @@ class TeamReading:
         for name, array in {**written, "player": self._players, "learner": self._learners}.items():
             record[name] = address_of(array)
         record["reading"], record["players"], record["batch"] = reading.address, len(self._players), batch
+        record["one_reward"] = reader.one_reward
         self.address = address_of(self.record)
 
     def set_generator(self, rng: np.random.Generator) -> None:
@@ -198,6 +203,11 @@ class TeamReading:
         self._rng = rng  # keeps it alive: compiled code has only addresses
         record = self.record[0]
         record["generator"], record["draw"] = rng.bit_generator.ctypes.state_address, function_of(rng, "next_uint32")
+
+    def set_weight(self, weight: Array) -> None:
+        """Write the address of the weights of the players' rows, [K, S * B] float32."""
+        self._weight = weight  # keeps it alive
+        self.record["weight"] = address_of(weight)
 
     def refresh(self) -> None:
         """Write the addresses of the memory's arrays, which change when it grows."""

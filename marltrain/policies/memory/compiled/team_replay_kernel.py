@@ -20,8 +20,10 @@ _ONE = (
     "oldest", "drawable_count",  # oldest batch step of the ring; address of each player's number of drawable rows
     "generator", "draw",  # addresses of a generator's state and of its function for the next 32 bits
     "time", "env",  # [B] int64, written
-    "reward", "discount", "next_present",  # [B] and [N, B] bool, written
-    "differs",  # whether the players' rewards, or the agents' discounts, are not equal; written
+    "reward", "discount", "next_present",  # [B] and [N, B] bool, written; a reward of the team only with `one_reward`
+    "weight",  # [N, B] float32, of the players' rows
+    "one_reward",  # whether the players have one reward
+    "differs",  # whether their rewards, or the agents' discounts, are not equal; written with `one_reward`
     "values", "final", "last",  # global states [C, E, S], entries of their end table [C, E], states of the end table
     "capacity", "size",  # C; bytes of a state, 0 without states
     "state", "next_state",  # [B, S], written
@@ -99,7 +101,7 @@ def read_steps(d: Any, r: Any) -> None:
     gammas = f64(r.gamma, r.agents)
     d.differs = 0
     for k in range(r.agents):
-        if gammas[k] != gammas[0]:
+        if d.one_reward and gammas[k] != gammas[0]:
             d.differs = 1
     for b in range(d.batch):
         read_team(d, r, b, float32(gammas[0]))
@@ -121,9 +123,10 @@ def read_team(d: Any, r: Any, b: int, gamma: Any) -> None:
         valued = valued or present[i]
         if pointer != -1:
             low, high = min(low, rewards[i]), max(high, rewards[i])
-    if high - low > float32(SAME) * max(float32(1.0), abs(high)):
-        d.differs = 1
-    f32(d.reward, d.batch)[b] = high
+    if d.one_reward:
+        f32(d.reward, d.batch)[b] = high
+        if high - low > float32(SAME) * max(float32(1.0), abs(high)):
+            d.differs = 1
     f32(d.discount, d.batch)[b] = gamma if valued else float32(0.0)
 
 

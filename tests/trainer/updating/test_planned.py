@@ -1,0 +1,66 @@
+"""Planned updates equal single updates, also where the batch steps between them are made one at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import marltrain as mt
+from marltrain.policies.learner.planned.planned_updates import PlannedUpdates
+from marltrain.trainer.updating.planned import PlannedScheduler
+from tests.tiers import LONG
+from tests.trainer.collecting.test_fused import PENDULUM, SPREAD, Looking, assert_same, train
+
+PRIORITIZED = mt.Replay(prioritized=mt.Prioritized())
+TWO = [1, 0, 1]
+
+
+def run(env: Any, algo: str, settings: dict[str, Any], mask: Any) -> Any:
+    """A short run in single batch steps, with compiled gradient steps."""
+    own = {"learning_starts": 40, "update_per_step": 0.3, "batch_size": 4, "network": mt.MLP((8,)), **settings}
+    agents = mt.make_agents(algo, env, seed=0, jit_compile=True, **own)
+    return train(env, agents, mask, callbacks=[Looking()], update_freq=5, steps_per_train=305)[1]
+
+
+def plan_always(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Plan updates before each batch step, as for a compiled call; return a list that gets the planned rounds made."""
+    count, make = PlannedScheduler.count_steps, PlannedUpdates.make_round
+    made: list[int] = []
+    told: dict[Any, int] = {}
+
+    def count_steps(self: Any, steps: int) -> None:
+        self.prepare_updates(told.setdefault(self, 0), steps, None, 0)
+        told[self] += self.num_envs * steps
+        count(self, steps)
+
+    def make_round(self: Any) -> None:
+        made.append(self.batch_size)
+        make(self)
+
+    monkeypatch.setattr(PlannedScheduler, "count_steps", count_steps)
+    monkeypatch.setattr(PlannedUpdates, "make_round", make_round)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("env", "algo", "settings", "mask"),
+    [
+        pytest.param(PENDULUM, "sac", {}, None, id="sac"),
+        pytest.param(PENDULUM, "td3", {"update_per_step": 0.7, "memory": PRIORITIZED}, None, id="td3, priorities"),
+        pytest.param(SPREAD, "maddpg", {"reward_scale": 3.0}, TWO, id="maddpg, one does not learn"),
+        pytest.param(SPREAD, "matd3", {"share": True, "normalize_rewards": True}, TWO, id="matd3, shared agent"),
+        *LONG * [
+            pytest.param(PENDULUM, "sac", {"backend": "tensorflow"}, None, id="sac, tensorflow"),
+            pytest.param(PENDULUM, "ddpg", {"normalize_rewards": True}, None, id="ddpg"),
+            pytest.param(SPREAD, "sac", {}, TWO, id="sac, discrete actions"),
+            pytest.param(SPREAD, "masac", {}, None, id="masac"),
+            pytest.param(SPREAD, "maddpg", {"backend": "tensorflow"}, None, id="maddpg, tensorflow"),
+        ],
+    ],
+)  # fmt: skip
+def test_planned_updates_equal_single_updates(env, algo, settings, mask, monkeypatch):
+    expected = run(env, algo, settings, mask)
+    rounds = plan_always(monkeypatch)
+    assert_same(run(env, algo, settings, mask), expected)
+    assert len(rounds) > 25
