@@ -11,6 +11,7 @@ from gymnasium import spaces
 from marltrain.core.layout import Layout, Obs, map_tree
 from marltrain.policies.batches.batch import (
     Batch,
+    ReservoirTransitions,
     Rollout,
     SequenceTransitions,
     TeamBatch,
@@ -221,6 +222,23 @@ def some_triplets(
         far_obs=far.obs, far_legal=far.legal, far_action=far.action,
         near_offset=near.astype(np.float32), offset=offset.astype(np.float32),
     )  # fmt: skip
+
+
+def some_replayed(
+    rng: np.random.Generator, algorithm: Any, agents: int, rows: int, *, n_step: int = 1, masked: bool = False
+) -> Transitions:
+    """Make a batch of an off-policy algorithm: transitions, with triplets or with decisions of a reservoir."""
+    layout, space = algorithm.layout, algorithm.action_space
+    if algorithm.reads_triplets:
+        return some_triplets(rng, layout, space, agents, rows, masked=masked)
+    result = some_transitions(rng, layout, space, agents, rows, n_step=n_step, masked=masked)
+    if not algorithm.needs().reservoir:
+        return result
+    kept = some_transitions(rng, layout, space, agents, rows, masked=masked)
+    weight = np.full((agents, rows), 1 / rows, np.float32)
+    return ReservoirTransitions(
+        **vars(result), kept_obs=kept.obs, kept_legal=kept.legal, kept_action=kept.action, kept_weight=weight
+    )
 
 
 def of_agent(batch: Any, k: int, rows: int | None = None) -> Any:

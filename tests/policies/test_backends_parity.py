@@ -25,9 +25,8 @@ from tests.policies.some_batches import (
     IMAGE,
     PICTURE_AND_VECTOR,
     VECTOR,
+    some_replayed,
     some_rollout,
-    some_transitions,
-    some_triplets,
     with_carries,
     with_states,
 )
@@ -123,6 +122,9 @@ MMD: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"tanh": {"temperature": SCHEDULE, "step_size": 0.1}}, "multidiscrete": {"elu": {"shared_trunk": True}},
     "discrete": {"gru": {"temperature": 0.2}},
 }  # fmt: skip
+NFSP: dict[str, dict[str, dict[str, Any]]] = {
+    "masked": {"tanh": {"average_learning_rate": SCHEDULE, "dueling": True}}, "discrete": {"cnn": {"tau": 0.1}},
+}  # fmt: skip
 MAPPO: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"tanh": {"critic_input": "agent_specific", "state_size": 7}, "cnn": {"state_size": 4}},
     "box": {"relu": {"state_size": 3, "normalize_observations": True, "normalize_values": "popart"}},
@@ -144,7 +146,7 @@ RAINBOW: dict[str, dict[str, dict[str, Any]]] = {
 }
 DEFAULTS: dict[Any, dict[str, Any]] = {mt.PPO: {"epochs": 1}, mt.DQN: {"target_sync": 10}, mt.C51: {"target_sync": 10},
                                       mt.Rainbow: {"target_sync": 10}, mt.MAPPO: {"epochs": 1},
-                                      mt.MMD: {"epochs": 1}}  # fmt: skip
+                                      mt.NFSP: {"target_sync": 10}, mt.MMD: {"epochs": 1}}  # fmt: skip
 DDPG: dict[str, dict[str, dict[str, Any]]] = {
     "box": {
         "tanh": {"tau": 0.1, "learning_rate": SCHEDULE}, "cnn": {"tau": 0.1, "optimizer": "rmsprop"},
@@ -192,6 +194,7 @@ SHORT = {
     "ACER": {"masked": ["silu"]},
     "MAPPO": {"masked": ["tanh"], "box": ["relu"]},
     "MMD": {"masked": ["tanh"]},
+    "NFSP": {"masked": ["tanh"]},
     "MAA2C": {"discrete": ["elu"]},
     "COMA": {"masked": ["tanh"]},
     "SEAC": {"masked": ["tanh"]},
@@ -212,8 +215,8 @@ Other combinations are long.
 An activation or an optimizer is in one of the two: it is the same code. DQN with "tanh" is in the test of signs.
 """
 TABLES = {"PPO": PPO, "A2C": A2C, "ACER": ACER, "TRPO": TRPO, "DQN": DQN, "C51": C51, "Rainbow": RAINBOW,
-          "DDPG": DDPG, "TD3": TD3, "SAC": SAC, "TRL": TRL, "MMD": MMD, "MAPPO": MAPPO, "MAA2C": MAA2C, "COMA": COMA,
-          "SEAC": SEAC}  # fmt: skip
+          "DDPG": DDPG, "TD3": TD3, "SAC": SAC, "TRL": TRL, "MMD": MMD, "NFSP": NFSP, "MAPPO": MAPPO, "MAA2C": MAA2C,
+          "COMA": COMA, "SEAC": SEAC}  # fmt: skip
 CASES = [
     pytest.param((getattr(mt, name), actions, network, settings), id=f"{name} {actions} {network}")
     for name, table in TABLES.items()
@@ -230,16 +233,14 @@ def learner(backend: Any, make: Any, actions: str, network: str, settings: Mappi
     return AlgorithmLearner(agent.algorithm, backend, [0, 1], draw=True)
 
 
-def recorded(make: Any, actions: str, network: str, settings: Mapping[str, Any]) -> list[Any]:
+def recorded(one: AlgorithmLearner, make: Any, actions: str, network: str, settings: Mapping[str, Any]) -> list[Any]:
     """Return batches of both agents: rollouts of different lengths, or transitions."""
     rng, masked = np.random.default_rng(0), actions == "masked"
     space = Layout(NETWORKS[network]["space"], NETWORKS[network].get("frame_stack", 1))
     if make.algorithm_class.on_policy:
         return [some_rollout(rng, space, ACTIONS[actions], [7, 9], masked=masked) for _ in range(RECORDED)]
-    if make.algorithm_class.reads_triplets:
-        return [some_triplets(rng, space, ACTIONS[actions], 2, 11, masked=masked) for _ in range(RECORDED)]
     steps = settings.get("n_step", 1)
-    return [some_transitions(rng, space, ACTIONS[actions], 2, 11, n_step=steps, masked=masked) for _ in range(RECORDED)]
+    return [some_replayed(rng, one.algorithm, 2, 11, n_step=steps, masked=masked) for _ in range(RECORDED)]
 
 
 def exported(one: AlgorithmLearner, kind: str) -> dict[str, np.ndarray]:
@@ -273,7 +274,7 @@ def run(
     Those are in minibatches of at most `rows` rows, of which the agents have different numbers.
     """
     one, rng = learner(backend, *case), np.random.default_rng(9)
-    batches = [with_carries(rng, with_states(rng, batch, one), one) for batch in recorded(*case)]
+    batches = [with_carries(rng, with_states(rng, batch, one), one) for batch in recorded(one, *case)]
     fault(one)
     before = exported(one, "net/")
     first: dict[str, np.ndarray] = {}

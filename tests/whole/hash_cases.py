@@ -62,6 +62,7 @@ EVERY = {
     "masac": Run("masac", SPREAD, NOISE, trainer=MEAN),
     "matd3": Run("matd3", SPREAD, NOISE, trainer=MEAN),
     "mmd": Run("mmd", CARTPOLE, EPOCHS),
+    "nfsp": Run("nfsp", POKER, {**Q, "reservoir": 50, "eta": 0.5}),
     "ppo": Run("ppo", SPREAD, EPOCHS),
     "qmix": Run("qmix", SPREAD, {**Q, **MIXED}, trainer=SUM),
     "rainbow": Run("rainbow", CARTPOLE, ATOMS),

@@ -253,6 +253,7 @@ CASES = {
     "line-up": Case(Identity, lambda: ppo(Identity, share=True),
                     test_agents=lambda agents: [agents[0], mt.FrozenAgent(dqn(Identity)[1])]),
     "boxes and pictures": Case(Motley, lambda: [mt.RandomAgent(), *ppo(Motley)[1:]], learning=(0, 1)),
+    "nfsp by turns": Case(Relay, lambda: dqn(Relay, algo="nfsp", eta=0.5, reservoir=12), learning=(1, 0, 1), at=87),
     "noisy": Case(Relay, lambda: rainbow(Relay), learning=(1, 0, 1), at=87),
     "frames": Case(STACKED, lambda: dqn(STACKED, {"size": 9}, network=mt.CNN((8,))), {"size": 9, "length": 11},
                    {"test_freq": 99}, learning=(1,), at=63, steps=120),

@@ -17,6 +17,7 @@ ALGORITHMS = {
     "masac": ("marltrain.policies.algorithms.masac", "MASAC"),
     "matd3": ("marltrain.policies.algorithms.matd3", "MATD3"),
     "mmd": ("marltrain.policies.algorithms.mmd", "MMD"),
+    "nfsp": ("marltrain.policies.algorithms.nfsp", "NFSP"),
     "ppo": ("marltrain.policies.algorithms.ppo", "PPO"),
     "qmix": ("marltrain.policies.algorithms.qmix", "QMIX"),
     "rainbow": ("marltrain.policies.algorithms.rainbow", "Rainbow"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from marltrain.policies.algorithms.masac import MASAC as MASAC
     from marltrain.policies.algorithms.matd3 import MATD3 as MATD3
     from marltrain.policies.algorithms.mmd import MMD as MMD
+    from marltrain.policies.algorithms.nfsp import NFSP as NFSP
     from marltrain.policies.algorithms.ppo import PPO as PPO
     from marltrain.policies.algorithms.qmix import QMIX as QMIX
     from marltrain.policies.algorithms.rainbow import Rainbow as Rainbow

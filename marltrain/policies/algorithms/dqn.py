@@ -26,7 +26,7 @@ class DQNAlgorithm(QLearning):
 
     name = "dqn"
     Settings: ClassVar[type[DQNSettings]] = DQNSettings
-    recurrent = ("q",)
+    recurrent: tuple[str, ...] = ("q",)
 
     def compiled_form(self) -> CompiledForm | None:
         """Return the form of epsilon-greedy acting; None with `dueling` or `noisy`, or for a recurrent network."""

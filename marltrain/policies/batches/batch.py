@@ -24,6 +24,7 @@ class ActInputs:
     carry: the `Acted.carry` of the previous decisions, or None at the start. Algorithms get name -> [K, B, ...], the
         columns of `Algorithm.carry`, 0 at the start.
     noise: random numbers by name, the result of `Algorithm.noise`.  hyper: name -> [K, 1], the agents' settings.
+    training: whether the decisions belong to training episodes; False in tests and outside of runs.
     """
 
     obs: Any
@@ -32,6 +33,7 @@ class ActInputs:
     carry: Any = None
     noise: Mapping[str, Any] = field(default_factory=dict)
     hyper: Mapping[str, Any] = field(default_factory=dict)
+    training: bool = False
 
     def evaluate(self, nets: Mapping[str, Any], network: str, *vectors: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the outputs of a network, and its next carry by its name; no carry if it is not recurrent.
@@ -135,6 +137,22 @@ class TripletTransitions(Transitions):
     far_action: Array
     near_offset: Array
     offset: Array
+
+
+@dataclass(kw_only=True)
+class ReservoirTransitions(Transitions):
+    """Transitions, and beside them as many decisions from the agents' reservoirs; see `memory.reservoir`.
+
+    kept_obs, kept_legal, kept_action: [K, B, ...], the decisions.
+    kept_weight: [K, B] float32, 1 / B; 0 for an agent whose reservoir is empty.
+    """
+
+    loss_columns = (*Transitions.loss_columns, "kept_obs", "kept_legal", "kept_action", "kept_weight")
+
+    kept_obs: Obs
+    kept_legal: Array | None
+    kept_action: Array
+    kept_weight: Array
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,7 @@ SAME = 1e-7
 CLIP = 10.0
 """Largest absolute value of a normalized observation."""
 NORMALIZED = {
-    "observation": ("obs", "next_obs", "boot_obs", "goal_obs", "near_obs", "far_obs"),
+    "observation": ("obs", "next_obs", "boot_obs", "goal_obs", "near_obs", "far_obs", "kept_obs"),
     "state": ("state", "next_state", "boot_state"),
 }
 """Names of statistics, and the columns of batches that they normalize; the first column updates them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +175,7 @@ class Actor:
             return {}
         drawn = self.algorithm.noise([rng], inputs.explore.shape[1])
         silent = {name: np.zeros_like(array) for name, array in drawn.items()}
-        given = ActInputs(inputs.obs, inputs.legal, inputs.explore, self._started(inputs), silent)
+        given = replace(inputs, carry=self._started(inputs), noise=silent)
         if self._observed is not None:
             given.obs = normalized_observations(self._observed.row(row), inputs.obs)
         with backend.no_gradient(), nullcontext() if self._seeded is None else self._seeded(rng):
@@ -189,7 +190,7 @@ class Actor:
             self._compiled[row] = self.compiled(row)
         if (compiled := self._compiled[row]) is not None:
             return compiled.act(inputs, noise, self.hyper.columns)
-        given = ActInputs(inputs.obs, inputs.legal, inputs.explore, self._started(inputs), noise)
+        given = replace(inputs, carry=self._started(inputs), noise=noise)
         if self._observed is not None:
             observed = self._observed if row is None else self._observed.row(row)
             given.obs = normalized_observations(observed, inputs.obs)
@@ -240,7 +241,7 @@ class Actor:
         tensor = self.backend.tensor
         return ActInputs(
             tensor(given.obs), tensor(given.legal), tensor(given.explore), tensor(given.carry), tensor(given.noise),
-            self._numbers(row, self.hyper.tensors(), tensor),
+            self._numbers(row, self.hyper.tensors(), tensor), given.training,
         )  # fmt: skip
 
 

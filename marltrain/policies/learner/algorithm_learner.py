@@ -45,11 +45,11 @@ from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors
 from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 from marltrain.policies.learner.weights import Weights
-from marltrain.policies.memory.config import Replay
-from marltrain.policies.memory.goals import goal_parts
+from marltrain.policies.memory.goals import check_goals
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader, UniformReader
+from marltrain.policies.memory.reservoir import check_reservoir
 from marltrain.policies.memory.streams import Streams
 from marltrain.storage.checks import counted
 from marltrain.storage.state import State
@@ -77,6 +77,7 @@ class AlgorithmLearner(Learner):
         self._networks = algorithm.networks()
         check_recurrent(algorithm.name, self._networks, algorithm.recurrent, backend.strategy)
         check_draws(algorithm.name, algorithm.needs())
+        check_reservoir(algorithm.name, algorithm.needs(), team=isinstance(algorithm, JointAlgorithm))
         self.num_agents = len(seeds)
         self.needs: Needs = replace(algorithm.needs(), identity=players_of(algorithm.layout))
         self._prioritized = algorithm.prioritized
@@ -103,7 +104,7 @@ class AlgorithmLearner(Learner):
         replay = self.needs.replay
         self.memory = None if replay is None else MemoryNumbers(replay, algorithm.name, self.num_agents)
         if replay is not None:
-            _check_goals(algorithm, replay)
+            check_goals(algorithm.name, algorithm.layout, replay, reads_triplets=algorithm.reads_triplets)
         check_initial_errors(algorithm, custom=self.weights.custom)
         self.actor = Actor(algorithm, backend, self.hyper, backend.seeded if self.weights.custom else None)
         self.copies = ActingCopies(self.actor, self.weights)
@@ -354,6 +355,8 @@ def hindrance(learner: AlgorithmLearner) -> str:
         return "observations are normalized"
     if learner.needs.identity:
         return "observations get the player's one-hot (identity)"
+    if learner.needs.reservoir:
+        return "the agent has a reservoir"
     if learner.needs.n_step > 1:
         return f"n_step={learner.needs.n_step}"
     return "" if learner.memory is None else learner.memory.obstacle
@@ -379,17 +382,6 @@ def _load_arrays(learner: AlgorithmLearner, row: int, arrays: Mapping[str, Array
     learner.weights.load(row, own)
     if learner.team is not None and row == 0:
         learner.team.load(0, {name.removeprefix(TEAM): array for name, array in arrays.items() if name not in own})
-
-
-def _check_goals(algorithm: Algorithm, replay: Replay) -> None:
-    """Raise ConfigError for observations without the goals that a part of the memory reads, or for unused triplets."""
-    for part in replay.with_goals:
-        goal_parts(algorithm.layout, f"{algorithm.name}: {part}")
-    if replay.triplets is not None and not algorithm.reads_triplets:
-        raise ConfigError(
-            f"{algorithm.name}: memory has triplets={replay.triplets}, which its losses do not read: leave triplets= "
-            "out. A custom algorithm whose losses read them has reads_triplets = True"
-        )
 
 
 def _counts(state: AgentState, actions: int) -> list[int]:

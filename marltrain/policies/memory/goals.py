@@ -6,6 +6,7 @@ from gymnasium import spaces
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Layout, Part
+from marltrain.policies.memory.config import Replay
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
@@ -32,3 +33,17 @@ def goal_parts(layout: Layout, who: str) -> tuple[Part, Part]:
             f"{achieved.space} and {desired.space}"
         )
     return achieved, desired
+
+
+def check_goals(who: str, layout: Layout, replay: Replay, *, reads_triplets: bool) -> None:
+    """Raise ConfigError for observations without the goals that a part of the memory reads, or for unused triplets.
+
+    reads_triplets: `Algorithm.reads_triplets`.
+    """
+    for part in replay.with_goals:
+        goal_parts(layout, f"{who}: {part}")
+    if replay.triplets is not None and not reads_triplets:
+        raise ConfigError(
+            f"{who}: memory has triplets={replay.triplets}, which its losses do not read: leave triplets= "
+            "out. A custom algorithm whose losses read them has reads_triplets = True"
+        )

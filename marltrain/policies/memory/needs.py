@@ -48,6 +48,8 @@ class Needs:
     shared: rollouts of an agent also hold the rows of the learner's other agents; see `Rollout.own`.
     joint_actions: number of values of the joint actions in batches, see `Rollout.others` and `TeamBatch.others`; 0:
         batches without them.
+    reservoir: decisions of a player that its reservoir holds, see `memory.reservoir`; 0: none. Acts offer decisions by
+        the extra "reservoir_key", and batches are `ReservoirTransitions`.
     identity: names of the players whose one-hot is added to observations; see `batches.player_one_hot`.
     """
 
@@ -64,6 +66,7 @@ class Needs:
     identity: tuple[str, ...] = ()
     block: int = 0
     burn_in: int = 0
+    reservoir: int = 0
 
     @classmethod
     def of(cls, replay: Replay) -> Needs:

@@ -16,6 +16,7 @@ from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.memory.joint_actions import JointActions
 from marltrain.policies.memory.needs import Column
+from marltrain.policies.memory.reservoir import Reservoir
 from marltrain.policies.memory.rows import Rows
 from marltrain.policies.memory.states import GlobalStates
 
@@ -54,6 +55,7 @@ class Ring(Rows):
     states: the global states by the kind that learners ask for; the streams store them.
     joint, every: the reader of the actions of all players, and the rings of all groups, if a learner asks for these
         actions; the streams set them.
+    reservoir: takes over decisions that acts offer, if a learner has one; the streams set it.
     players: the group's indices among all players; a slice if they are consecutive.
     """
 
@@ -64,6 +66,7 @@ class Ring(Rows):
         self.states: Mapping[str, GlobalStates] = {}
         self.joint: JointActions | None = None
         self.every: Sequence[Ring] = ()
+        self.reservoir: Reservoir | None = None
         group, self.coming = self.group, 0
         self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
         self.open = self._nothing_open.copy()
@@ -130,6 +133,8 @@ class Ring(Rows):
             np.copyto(self.open, self.now, where=self.turn)
         self._everyone_open = self._everyone_turn
         self.coming = self.now + 1
+        if self.reservoir is not None:
+            self.reservoir.offer(self, self.turn & self.learning[:, None])
 
     def register(self, holder: Holder) -> None:
         """Register a holder, by weak reference; the ring calls `holds` before it overwrites a row."""
@@ -152,9 +157,9 @@ class Ring(Rows):
     def room(self) -> int:
         """Number of rows that can begin before one overwrites a row that is still needed, if all players act in each.
 
-        The value is 0 if some players do not act in the newest row, or if images are stacked.
+        The value is 0 if some players do not act in the newest row, if images are stacked, and with a reservoir.
         """
-        if self.deepest > 1 or not self._everyone_turn:
+        if self.deepest > 1 or self.reservoir is not None or not self._everyone_turn:
             return 0
         held = [holder.earliest for reference in self._holders if (holder := reference()) is not None]
         return min([self.capacity - 1, *(self.capacity + earliest - self.now - 1 for earliest in held)])

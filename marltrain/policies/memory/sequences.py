@@ -148,7 +148,11 @@ def reader_class(needs: Needs) -> type[Reader]:
 
 
 def transition_reader(needs: Needs, usual: type[UniformReader]) -> type[UniformReader]:
-    """Return the class of a reader of transitions: `usual`, the one with other goals, or the one with triplets."""
+    """Return the class of a reader of transitions: `usual`, or one with other goals, triplets or a reservoir."""
+    if needs.reservoir:
+        from marltrain.policies.memory.reservoir_reader import ReservoirReader
+
+        return ReservoirReader
     if needs.replay is None or not needs.replay.with_goals:
         return usual
     if needs.replay.triplets is not None:

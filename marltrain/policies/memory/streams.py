@@ -19,6 +19,7 @@ from marltrain.policies.memory.frames import ring_of
 from marltrain.policies.memory.joint_actions import JointActions
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.memory.readers import Reader
+from marltrain.policies.memory.reservoir import Reservoir
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.sequences import reader_class
 from marltrain.policies.memory.snapshot import check_shown, restore_ring, ring_state
@@ -38,6 +39,7 @@ class Storage:
     joint_actions: whether a learner of the group reads the actions of all players; all groups are then recorded.
     trees: number of trees over the rows of a player, see `PrioritizedChoice`: one for each agent and player that it
         reads.
+    reservoir: decisions of each player that a reservoir holds; 0: no reservoir.
     """
 
     rows: int
@@ -45,6 +47,7 @@ class Storage:
     states: tuple[str, ...] = ()
     joint_actions: bool = False
     trees: int = 0
+    reservoir: int = 0
 
 
 class Streams:
@@ -76,6 +79,8 @@ class Streams:
             if self.full_size > memory_size():  # a system that overcommits would allocate it
                 raise MemoryError
             self.rings = {g: ring_of(spec, g, num_envs, kept.rows, kept.columns) for g, kept in storage.items()}
+            for g, kept in storage.items():
+                self.rings[g].reservoir = Reservoir(self.rings[g], kept.reservoir) if kept.reservoir else None
             self.states = {kind: GlobalStates(spec, num_envs, self._capacity, kind) for kind in kinds}
         except MemoryError as error:
             rows = max(kept.rows for kept in storage.values())
@@ -100,13 +105,18 @@ class Streams:
     def _stored(self) -> list[Ring | GlobalStates]:
         return [*self.rings.values(), *self.states.values()]
 
+    @property
+    def _reservoirs(self) -> dict[int, Reservoir]:
+        return {group: ring.reservoir for group, ring in self.rings.items() if ring.reservoir is not None}
+
     def _size(self, storage: Mapping[int, Storage], kinds: Sequence[str]) -> int:
         """Return the bytes of all rings, of the trees over them, and of the global states of these kinds."""
         most = max((kept.rows for kept in storage.values()), default=0)
         total = sum(states_size(self.spec, self.num_envs, kind) for kind in kinds) * (most + 1)
         for g, kept in storage.items():
             rows = kept.rows + 1  # one row is being written
-            total += ring_of(self.spec, g, self.num_envs, 1, kept.columns).step_size * rows
+            one = ring_of(self.spec, g, self.num_envs, 1, kept.columns)
+            total += one.step_size * rows + kept.reservoir * Reservoir(one, 1).nbytes
             if kept.trees:
                 from marltrain.policies.memory.priorities import tree_size  # loads numba
 
@@ -168,8 +178,10 @@ class Streams:
 
     def state(self) -> State:
         """Return the complete state of all rings and global states."""
-        rings = {str(group): ring_state(ring) for group, ring in self.rings.items()}
-        return State.joined(**rings, **{f"states/{kind}": states.state() for kind, states in self.states.items()})
+        parts = {str(group): ring_state(ring) for group, ring in self.rings.items()}
+        parts |= {f"states/{kind}": states.state() for kind, states in self.states.items()}
+        parts |= {f"reservoir/{group}": kept.state() for group, kept in self._reservoirs.items()}
+        return State.joined(**parts)
 
     def restore(self, state: State) -> None:
         """Restore the state that `state` returned into empty streams; raises SaveError if it does not fit."""
@@ -177,6 +189,8 @@ class Streams:
             restore_ring(ring, state.part(str(group)))
         for kind, states in self.states.items():
             states.restore(state.part(f"states/{kind}"), self.rings.values())
+        for group, kept in self._reservoirs.items():
+            kept.restore(state.part(f"reservoir/{group}"))
 
     def check_shown(self, step: Step, envs: Array) -> None:
         """Raise SaveError unless the restored newest row matches the Step of the environments `envs` [n] int64."""

@@ -64,7 +64,9 @@ class Actors:
             legal, turn = step.legal[group], view.take(step.turn[group])
             self._forget_ended(i, step)
             mask = None if legal is None else view.take(legal)
-            inputs = ActInputs(self._observed(i, step), mask, self.exploring[i], self.carries[i])
+            inputs = ActInputs(
+                self._observed(i, step), mask, self.exploring[i], self.carries[i], training=self._training
+            )
             acted = seated.learner.act(inputs, turn=turn, rngs=self.rngs[i])
             if self._training and seated.learner.actor is not None:
                 seated.learner.actor.count(acted.action, turn & inputs.explore)

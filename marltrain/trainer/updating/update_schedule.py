@@ -217,6 +217,7 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
     """
     rows: dict[int, int] = {}
     trees: dict[int, int] = {}
+    reservoirs: dict[int, int] = {}
     columns: dict[int, dict[str, Column]] = {}
     states: dict[int, set[str]] = {}
     joint = False
@@ -229,6 +230,7 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
         rollout = batch_steps_left(schedule, num_envs) + 1 if needs.on_policy else 0
         kept = max(rollout, -(-needs.capacity // num_envs), 1)
         rows[seated.group] = max(rows.get(seated.group, 0), kept + waiting)
+        reservoirs[seated.group] = max(reservoirs.get(seated.group, 0), needs.reservoir)
         states.setdefault(seated.group, set()).update([] if needs.state is None else [needs.state.kind])
         if needs.replay is not None and not needs.replay.uniform:
             read = len(spec.groups[seated.group].players) if defaults.shared_memory else seated.players.shape[1]
@@ -244,7 +246,8 @@ def storage_for(learners: list[LearnerSeats], spec: EnvSpec, num_envs: int, defa
         rows = dict.fromkeys(range(len(spec.groups)), max(rows.values()))
     return {
         group: Storage(
-            kept, columns.get(group, {}), tuple(sorted(states.get(group, ()))), joint, trees.get(group, 0)
+            kept, columns.get(group, {}), tuple(sorted(states.get(group, ()))), joint, trees.get(group, 0),
+            reservoirs.get(group, 0),
         )
         for group, kept in rows.items()
     }  # fmt: skip

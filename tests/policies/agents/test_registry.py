@@ -30,10 +30,9 @@ from tests.policies.some_batches import (
     some_actions,
     some_obs,
     some_observations,
+    some_replayed,
     some_rollout,
     some_team,
-    some_transitions,
-    some_triplets,
     with_states,
 )
 from tests.tiers import LONG
@@ -76,8 +75,7 @@ def batch_for(algorithm: Any, rng: np.random.Generator) -> Any:
     space, masked = algorithm.action_space, isinstance(algorithm.action_space, spaces.Discrete)
     if algorithm.on_policy:
         return some_rollout(rng, VECTOR, space, [ROWS], masked=masked)
-    make: Any = some_triplets if algorithm.reads_triplets else some_transitions
-    return make(rng, algorithm.layout, space, 1, ROWS, masked=masked)
+    return some_replayed(rng, algorithm, 1, ROWS, masked=masked)
 
 
 def learn(learner: AlgorithmLearner, seed: int, updates: int) -> None:

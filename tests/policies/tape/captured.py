@@ -17,10 +17,9 @@ from marltrain.policies.tape.operations import DType
 from marltrain.policies.tape.recording import Recording
 from marltrain.policies.tape.symbols import Tape
 from tests.policies.some_batches import (
+    some_replayed,
     some_rollout,
     some_team,
-    some_transitions,
-    some_triplets,
     with_carries,
     with_states,
 )
@@ -115,8 +114,7 @@ def batch_of(learner: Any, actions: Any, rows: int, masked: bool, seed: int = 1)
     if learner.algorithm.on_policy:
         batch = some_rollout(rng, learner.algorithm.layout, actions, [rows - k for k in range(agents)], masked=masked)
     else:
-        make = some_triplets if learner.algorithm.reads_triplets else some_transitions
-        batch = make(rng, learner.algorithm.layout, actions, agents, rows, masked=masked)
+        batch = some_replayed(rng, learner.algorithm, agents, rows, masked=masked)
     return with_states(rng, with_carries(rng, batch, learner), learner)
 
 

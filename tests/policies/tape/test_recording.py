@@ -82,6 +82,8 @@ CASES: dict[str, dict[str, Any]] = {
     "seac": {},
     "mmd": ONCE,
     "mmd masked": {**ONCE, "masked": True},
+    "nfsp": {},
+    "nfsp masked": {"masked": True},
     "trpo": {},
     "trl": {"space": GOALS},
     "trl policy": {"space": GOALS, "extraction": "policy"},
