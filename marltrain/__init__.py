@@ -69,6 +69,7 @@ _HOME = {
     "MaskError": "marltrain.core.errors",
     "Member": "marltrain.policies.interface.joint",
     "MirroredStrategy": "marltrain.policies.backends.strategies",
+    "MixedAgent": "marltrain.policies.agents.mixed",
     "Moment": "marltrain.trainer.events.callbacks",
     "MultiWorkerMirroredStrategy": "marltrain.policies.backends.strategies",
     "Needs": "marltrain.policies.memory.needs",
@@ -77,6 +78,7 @@ _HOME = {
     "NetworkSpec": "marltrain.policies.networks.specs",
     "OffPolicyAgent": "marltrain.policies.agents.tianshou",
     "OnPolicyAgent": "marltrain.policies.agents.tianshou",
+    "OpponentPool": "marltrain.rivals.opponent_pool",
     "ParameterServerStrategy": "marltrain.policies.backends.strategies",
     "Ops": "marltrain.policies.ops",
     "PBTResult": "marltrain.tools.tuning.pbt",
@@ -100,6 +102,7 @@ _HOME = {
     "Schedule": "marltrain.policies.hyperparameters.schedules",
     "Settings": "marltrain.policies.interface.algorithm",
     "SpecError": "marltrain.core.errors",
+    "Standing": "marltrain.rivals.standings",
     "StateNeed": "marltrain.policies.memory.needs",
     "Step": "marltrain.core.spec",
     "SubprocVectorEnv": "marltrain.envs",
@@ -217,6 +220,7 @@ if TYPE_CHECKING:
         FunctionAgent as FunctionAgent,
         RandomAgent as RandomAgent,
     )
+    from marltrain.policies.agents.mixed import MixedAgent as MixedAgent
     from marltrain.policies.agents.saving import load as load, save as save
     from marltrain.policies.agents.tianshou import OffPolicyAgent as OffPolicyAgent, OnPolicyAgent as OnPolicyAgent
     from marltrain.policies.algorithms import *  # noqa: F403, the agent classes of all algorithms
@@ -294,7 +298,9 @@ if TYPE_CHECKING:
     from marltrain.policies.ops import Ops as Ops
     from marltrain.rivals.connect_four import connect_four_scores as connect_four_scores
     from marltrain.rivals.exploitability import exploitability as exploitability
+    from marltrain.rivals.opponent_pool import OpponentPool as OpponentPool
     from marltrain.rivals.round_robin import RoundRobin as RoundRobin, round_robin as round_robin
+    from marltrain.rivals.standings import Standing as Standing
     from marltrain.rivals.tictactoe import (
         TicTacToeGames as TicTacToeGames,
         tictactoe_games as tictactoe_games,

@@ -70,6 +70,11 @@ def action_dtype(space: Space) -> type:
     return np.float32 if isinstance(space, spaces.Box) else np.int64
 
 
+def no_actions(space: Space, count: int) -> Array:
+    """Return actions [1, count, ...] of one agent that are all 0, for rows in which it does not act."""
+    return np.zeros((1, count, *action_shape(space)), action_dtype(space))
+
+
 def in_units(space: Space, action: Array) -> Array:
     """Convert the loop's action arrays (indices from 0, flat) to the environment's format."""
     if isinstance(space, spaces.Discrete):

@@ -85,10 +85,10 @@ class AgentLearner(Learner):
             self.agent.turn_to(self._seat)
         acted = self.agent.decide(
             map_tree(_first, inputs.obs), None if inputs.legal is None else inputs.legal[0],
-            _each(inputs.carry, _first), turn=turn[0], explore=inputs.explore[0], rng=rngs[0],
+            each_array(inputs.carry, _first), turn=turn[0], explore=inputs.explore[0], rng=rngs[0],
         )  # fmt: skip
         extras = {name: value[None] for name, value in acted.extras.items()}
-        return Acted(acted.action[None], _each(acted.carry, lambda array: array[None]), extras)
+        return Acted(acted.action[None], each_array(acted.carry, lambda array: array[None]), extras)
 
     def update(self, batch: Rollout, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Pass the new transitions to `observe`, then call the agent's `update`; returns metrics [1]."""
@@ -122,12 +122,12 @@ def _first(array: Array) -> Array:
     return first
 
 
-def _each(carry: Any, change: Callable[[Array], Array]) -> Any:
+def each_array(carry: Any, change: Callable[[Array], Array]) -> Any:
     """Apply `change` to every array of a recurrent carry: an array, nested mappings and tuples of arrays, or None."""
     if isinstance(carry, dict):
-        return {name: _each(value, change) for name, value in carry.items()}
+        return {name: each_array(value, change) for name, value in carry.items()}
     if isinstance(carry, tuple):
-        return tuple(_each(value, change) for value in carry)
+        return tuple(each_array(value, change) for value in carry)
     return None if carry is None else change(carry)
 
 

@@ -57,7 +57,7 @@ def parts_of(info: Any, arrays: Mapping[str, Any]) -> list[Part]:
     if kind in EXTERNAL:
         field, expected = ("model", AGENT) if kind == "custom" else ("algorithm", ALGORITHM)
         return [Part(str(info.get(field)), f"{info.get('structure')} {shapes}", expected)]
-    parts = [] if kind in ALGORITHMS or kind == "random" else [Part(kind, kind, AGENT)]
+    parts = [] if kind in ALGORITHMS or kind in ("random", "mixed") else [Part(kind, kind, AGENT)]
     for setting, value in settings.items() if isinstance(settings, dict) else ():
         if isinstance(value, dict) and isinstance(value.get("model"), str):
             networks = value.get("networks")

@@ -12,6 +12,7 @@ from marltrain.core.errors import AgentError, SaveError
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.custom_objects import EXTERNAL
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
+from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.policies.batches.batch import AgentState
 
@@ -34,6 +35,10 @@ def restore(
         return FrozenAgent(restore(inner, custom_objects=custom_objects, backend=backend, device=device))
     if kind == "random":
         return RandomAgent.from_state(state)
+    if kind == MixedAgent.saved_as:
+        return MixedAgent.from_state(
+            state, lambda member: restore(member, custom_objects=custom_objects, backend=backend, device=device)
+        )
     if isinstance(kind, str) and kind in custom_objects:
         return _supplied(custom_objects[kind], state, custom_objects, backend, device)
     if isinstance(kind, str) and kind in ALGORITHMS:

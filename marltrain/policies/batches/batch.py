@@ -25,6 +25,7 @@ class ActInputs:
         columns of `Algorithm.carry`, 0 at the start.
     noise: random numbers by name, the result of `Algorithm.noise`.  hyper: name -> [K, 1], the agents' settings.
     training: whether the decisions belong to training episodes; False in tests and outside of runs.
+    member: [K, B] int64, number of the member that plays the row's episode, for a set of policies (`MixedAgent`).
     """
 
     obs: Any
@@ -34,6 +35,7 @@ class ActInputs:
     noise: Mapping[str, Any] = field(default_factory=dict)
     hyper: Mapping[str, Any] = field(default_factory=dict)
     training: bool = False
+    member: Any = None
 
     def evaluate(self, nets: Mapping[str, Any], network: str, *vectors: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the outputs of a network, and its next carry by its name; no carry if it is not recurrent.

@@ -28,6 +28,7 @@ NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", ""), GAUSSIAN: ("sample"
 
 _ONE = (
     "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions, or numbers of one
+    "counts",  # [K] int64, rows of each agent that are computed, the first ones; 0: all
     "weights", "activations",  # [K, size]; work array for the layers of one agent
     "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
     "narrow", "players",  # [K, B, width - players] or 0: observations to copy into `obs`, whose rows end with a one-hot
@@ -54,8 +55,9 @@ def act(address: int, at: int) -> int:
     if u.narrow:
         fill_observations(u)
     for k in range(u.agents):
-        out = forward(u, u.obs + 4 * k * u.rows * u.width, u.rows, u.weights + 4 * k * u.size, u.activations)
-        for row in range(u.rows):
+        rows = i64(u.counts, u.agents)[k] if u.counts else u.rows
+        out = forward(u, u.obs + 4 * k * u.rows * u.width, rows, u.weights + 4 * k * u.size, u.activations)
+        for row in range(rows):
             outputs = f32(out + 4 * row * u.choices, u.choices)
             if u.rule == GREEDY:
                 greedy(u, k, row, at, outputs)
@@ -242,17 +244,22 @@ class CompiledActing:
                 for axis, size in zip(("agent", "act", "row"), array.strides, strict=False):
                     record[f"{kind}_{axis}"] = size // 4
 
-    def act(self, inputs: ActInputs, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> Acted:
+    def act(
+        self, inputs: ActInputs, noise: Mapping[str, Array], hyper: Mapping[str, Array], counts: Array | None = None
+    ) -> Acted:
         """Choose actions [K, B, ...]; equivalent to `Algorithm.act` and `Algorithm.to_units`.
 
         noise, hyper: see `ActInputs`, in place of those of the inputs.
+        counts: [K] int64, rows of each agent that are computed, the first ones; None: all.
         """
         seen, explore = np.ascontiguousarray(inputs.obs, np.float32), inputs.explore
         mask = None if inputs.legal is None else np.ascontiguousarray(inputs.legal)
         exploring = np.ascontiguousarray(explore)
         action = np.empty((*explore.shape, *self._shape), np.float32 if self._shape else np.int64)
         extras = {name: np.empty((*explore.shape, *shape), np.float32) for name, shape in self.extras.items()}
-        self.set_arrays(explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, **extras)
+        self.set_arrays(
+            explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, counts=counts, **extras
+        )
         self.refresh({name: values[:, None] for name, values in noise.items()}, hyper)
         act_program()(self.address, 0)
         return Acted(action, None, extras)

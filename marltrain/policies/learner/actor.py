@@ -158,6 +158,12 @@ class Actor:
         """Choose actions for all agents; noise is drawn for every row, independent of `inputs.explore`."""
         return self._decided(None, inputs, self.noise.next(rngs, inputs.explore.shape[1]), rngs[0])
 
+    def act_dealt(
+        self, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator, counts: Array
+    ) -> Acted:
+        """Choose actions with given noise; counts: [K] int64, rows of each agent that count, the first ones."""
+        return self._decided(None, inputs, noise, rng, counts)
+
     def count(self, actions: Array, explored: Array) -> None:
         """Count actions [K, B] of training; explored: [K, B] bool, the rows that acted and explored."""
         if self.counts.size:
@@ -183,13 +189,17 @@ class Actor:
         return {name: backend.numpy(value) for name, value in found.items()}
 
     def _decided(
-        self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator
-    ) -> Acted:
-        """Choose actions for one agent or for all agents: in compiled code, else in numpy, else in tensors."""
+        self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator,
+        counts: Array | None = None,
+    ) -> Acted:  # fmt: skip
+        """Choose actions for one agent or for all agents: in compiled code, else in numpy, else in tensors.
+
+        counts: rows of each agent that count; compiled code computes no others.
+        """
         if row not in self._compiled:
             self._compiled[row] = self.compiled(row)
         if (compiled := self._compiled[row]) is not None:
-            return compiled.act(inputs, noise, self.hyper.columns)
+            return compiled.act(inputs, noise, self.hyper.columns, counts)
         given = replace(inputs, carry=self._started(inputs), noise=noise)
         if self._observed is not None:
             observed = self._observed if row is None else self._observed.row(row)

@@ -82,7 +82,7 @@ class Weights:
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Copy the arrays that `trained` of other weights returned."""
-        for kind, held in _grouped(arrays).items():
+        for kind, held in grouped(arrays).items():
             group, _, name = kind.partition("/")
             if group == "net":
                 self.nets[name].assign(self.backend.tensor(held[""]))
@@ -107,7 +107,7 @@ class Weights:
 
     def load(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Load one agent's arrays; raises SaveError for those of another kind of agent."""
-        groups = _grouped(arrays)
+        groups = grouped(arrays)
         held: dict[str, Mapping[str, Any]] = {
             "net": self.nets,
             "optimizer": self.optimizers,
@@ -125,7 +125,7 @@ class Weights:
 
     def load_some(self, row: int, arrays: Mapping[str, Array]) -> None:
         """Load some of one agent's online networks and statistics, and copy these networks to their targets."""
-        for kind, held in _grouped(arrays).items():
+        for kind, held in grouped(arrays).items():
             group, _, name = kind.partition("/")
             if group == "statistics":
                 self.statistics[name].load(row, held)
@@ -143,7 +143,7 @@ def solved_networks(phases: Iterable[Phase]) -> set[str]:
     return by_solving[True] - by_solving[False]
 
 
-def _grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+def grouped(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
     """Split names "kind/network/key" into {"kind/network": {key: array}}."""
     groups: dict[str, dict[str, Array]] = {}
     for name, array in arrays.items():

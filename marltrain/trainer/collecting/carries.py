@@ -27,7 +27,7 @@ def moved(new: Any, old: Any, turn: Array) -> Any:
     if old is None:
         return zeroed(new, ~turn)
     if isinstance(new, dict):
-        return {name: moved(value, old[name], turn) for name, value in new.items()}
+        return {name: moved(value, old.get(name), turn) for name, value in new.items()}
     if isinstance(new, tuple):
         return tuple(moved(value, before, turn) for value, before in zip(new, old, strict=True))
     return np.where(turn.reshape(*turn.shape, *[1] * (new.ndim - 2)), new, old)

@@ -16,6 +16,7 @@ from marltrain.policies.batches.player_one_hot import identified, numbers_of
 from marltrain.policies.memory.streams import Streams
 from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
+from marltrain.trainer.collecting.cast import Cast
 from marltrain.trainer.seats.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics
 
@@ -26,6 +27,7 @@ class Actors:
     purpose: name of the random streams: "act" in training, "test" in tests (these streams restart here).
     carries: of each learner, arrays [K, S * E, ...] in a dict or a tuple; None without, and before the first act.
     numbers: of each learner, [K, S * E] int64, the players of its rows as numbers in its agents' identity; -1 without.
+    cast: the members that play, where a set of policies holds a seat.
     """
 
     def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, purpose: str) -> None:
@@ -35,6 +37,7 @@ class Actors:
         self.actions = empty_actions(spec, num_envs)
         self.rngs = [seated.learner.rngs(purpose) for seated in learners]
         self.carries: list[Any] = [None] * len(learners)
+        self.cast = Cast(spec, learners, num_envs)
         self._see([seated.rows for seated in learners])
         self.explore(np.zeros(len(spec.players), bool))
 
@@ -65,8 +68,9 @@ class Actors:
             self._forget_ended(i, step)
             mask = None if legal is None else view.take(legal)
             inputs = ActInputs(
-                self._observed(i, step), mask, self.exploring[i], self.carries[i], training=self._training
-            )
+                self._observed(i, step), mask, self.exploring[i], self.carries[i], training=self._training,
+                member=self.cast.of(seated.agents[0], view.seats),
+            )  # fmt: skip
             acted = seated.learner.act(inputs, turn=turn, rngs=self.rngs[i])
             if self._training and seated.learner.actor is not None:
                 seated.learner.actor.count(acted.action, turn & inputs.explore)
@@ -84,14 +88,17 @@ class Actors:
         return identified(self.spec.groups[seated.group].layout, obs, self.numbers[i], len(identity))
 
     def state(self) -> State:
-        """Return the recurrent carries."""
-        result = State({"carries": []})
+        """Return the recurrent carries, and the members that play."""
+        result = State.joined(**({"cast": self.cast.state()} if self.cast else {}))
+        result.info["carries"] = []
         for i, carry in enumerate(self.carries):
             result.info["carries"].append(described(carry, f"{i}", result.arrays))
         return result
 
     def restore(self, state: State) -> None:
-        """Restore the carries that `state` returned; raises SaveError if learners, names, dtypes or shapes differ."""
+        """Restore what `state` returned; raises SaveError if learners, names, dtypes or shapes differ."""
+        if self.cast:
+            self.cast.restore(state.part("cast"))
         data = state.value("carries", list)
         if len(data) != len(self.carries):
             raise SaveError(f"{len(self.carries)} learners act here, and {len(data)} did when it was written")

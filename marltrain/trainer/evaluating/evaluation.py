@@ -183,6 +183,7 @@ class Evaluation:
         if log is not None:
             log.start(spec, step, self.seed)
         steps = 0
+        actors.cast.take_turns(tally.number)
         if rotate:
             actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
         while tally.open and not (self._used_up(steps) and tally.some):
@@ -202,8 +203,10 @@ class Evaluation:
                 equal_rewards.check(step, tally.lengths == DROPPED)
             if log is not None:
                 log.follow(step, tally.number, (tally.lengths != DROPPED) & (tally.number < episodes))
-            if tally.add(step, envs.recorded) and rotate:
-                actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
+            if tally.add(step, envs.recorded):
+                actors.cast.take_turns(tally.number)
+                if rotate:
+                    actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
             on_step(tally.finished, steps)
         result = tally.result()
         if log is not None:

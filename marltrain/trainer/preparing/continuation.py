@@ -50,12 +50,19 @@ def _resolved(folder: Path | bool) -> Path | None:
 
 
 def results_of(
-    run: Run, spec: EnvSpec, line_up: Sequence[Agent], *, rotate: bool, learning: Array, own: bool
+    run: Run,
+    spec: EnvSpec,
+    line_up: Sequence[Agent],
+    *,
+    rotate: bool,
+    learning: Array,
+    own: bool,
+    members: Sequence[str],
 ) -> EarlierRun:
     """Return the results of an earlier run for a call that continues it.
 
     line_up: the agents that play the tests of the new call.  rotate: whether they change seats.
-    learning: [P] bool.  own: whether it is a run of the same trainer.
+    learning: [P] bool.  own: whether it is a run of the same trainer.  members: see `Cast.columns`.
     Raises ConfigError if the players differ, because the tables have a column for each player. Raises SaveError for a
     callback whose state is not JSON values.
     """
@@ -64,6 +71,11 @@ def results_of(
         raise ConfigError(
             f"go_on: {spec.name} has the players {', '.join(spec.names)}, and the run had {', '.join(names)}. Give an "
             "environment with the same players, or leave go_on out"
+        )
+    if list(members) != list(run.actors.cast.columns):
+        raise ConfigError(
+            f"go_on: the table of episodes has the columns {list(run.actors.cast.columns)} of sets of policies, and "
+            f"this call needs {list(members)}: keep the sets in their seats, or leave go_on out"
         )
     same_agents = all(agent is other for agent, other in zip(line_up, context.line_up.agents, strict=True))
     same_learners = bool((run.masks.wanted[0] == learning).all())

@@ -10,10 +10,12 @@ from marltrain.core.errors import AgentError, ConfigError, warn
 from marltrain.core.layout import Array
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
+from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.trainer.seats.seats import LearnerSeats
+from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.updating.update_schedule import Defaults, schedule_of
 
 NOTHING = "nothing is learned"
@@ -69,6 +71,20 @@ def check_lag(learners: Sequence[LearnerSeats], max_lag: int | None) -> None:
             f"for actions that were chosen by earlier weights. Use {', '.join(able)}, an off-policy algorithm, "
             "max_lag=0, or leave sync=False out"
         )
+
+
+def check_sets(agents: Sequence[Agent], settings: TrainerSettings, *, copies: int) -> None:
+    """Raise an error for sets of policies that do not fit the run; copies: of the environment, in a population."""
+    for each in dict.fromkeys(agent for agent in agents if isinstance(agent, MixedAgent)):
+        who = type(each).__name__
+        if settings.runners is not None:
+            raise ConfigError(
+                f"a {who} draws the members of episodes in this process, and runners={settings.runners} act elsewhere: "
+                'leave runners out; vector="subproc" or "ray" steps environments in other processes'
+            )
+        if copies:
+            raise ConfigError(f"a {who} plays in one environment, and this one has {copies} copies of it: leave it out")
+        each.check_run(agents, settings.steps_per_train, settings.episode_budget)
 
 
 def warn_of_no_update(learners: Sequence[LearnerSeats], learning: Array, updates: int, reason: str) -> None:

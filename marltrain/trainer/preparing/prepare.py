@@ -21,6 +21,7 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.memory.states import OWN
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.adapting.criterion import CriterionCallback
+from marltrain.trainer.collecting.cast import Cast
 from marltrain.trainer.evaluating.evaluation import Evaluation
 from marltrain.trainer.evaluating.population import PopulationEvaluation
 from marltrain.trainer.events.callbacks import CallbackList
@@ -28,7 +29,7 @@ from marltrain.trainer.events.counters import Counters
 from marltrain.trainer.events.due import Budgets
 from marltrain.trainer.preparing.built_in import built_in_callbacks
 from marltrain.trainer.preparing.continuation import results_of, same_memory
-from marltrain.trainer.preparing.preflight import check_lag, check_line_up, warn_of_early_end
+from marltrain.trainer.preparing.preflight import check_lag, check_line_up, check_sets, warn_of_early_end
 from marltrain.trainer.preparing.resume import (
     arguments_of,
     check,
@@ -112,7 +113,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     call = call.seated(spec)
     seating, line_up = _seatings(setup, call, spec, stack)
     masks = learning, exploring = _masks(call, spec)
-    earlier = _earlier(call, spec, line_up, learning)
+    earlier = _earlier(call, spec, seating, line_up, learning)
     manifest = _manifest(setup, call, spec, masks)
     if found is not None:
         check(found, manifest, any_threads=call.any_threads)
@@ -219,6 +220,7 @@ def _check_learners(
         check_team(updated, spec, defaults)
         check_one_reward(updated, setup.team_reward)
     check_lag(seating.learners, settings.lag)
+    check_sets(seating.agents, settings, copies=len(setup.source.copies))
     warn_of_early_end(
         seating.learners, learning, settings.num_train_envs, defaults, settings.steps_per_train, begun=begun
     )
@@ -239,12 +241,15 @@ def _prepare_callbacks(
             check_rollout(seated, spec, settings.num_train_envs, defaults, f"{type(callback).__name__}'s high", size)
 
 
-def _earlier(call: TrainCall, spec: EnvSpec, line_up: Seating, learning: Array) -> EarlierRun | None:
+def _earlier(call: TrainCall, spec: EnvSpec, seating: Seating, line_up: Seating, learning: Array) -> EarlierRun | None:
     """Return the results that the call continues, or None."""
     if call.earlier is None:
         return None
     rotate, own = call.rotates, call.earlier is call.previous
-    return results_of(call.earlier, spec, line_up.agents, rotate=rotate, learning=learning, own=own)
+    return results_of(
+        call.earlier, spec, line_up.agents, rotate=rotate, learning=learning, own=own,
+        members=list(Cast(spec, seating.learners, 1).columns),
+    )  # fmt: skip
 
 
 def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, masks: tuple[Array, Array]) -> dict[str, Any]:

@@ -123,16 +123,20 @@ class History:
       `sampled/metric` and `sampled/return/<player>`, of the same episodes with agents that explore.
     episodes: one row per finished training episode: `episode` (0, 1, ... in order of their end), `env`, `env_steps`
       (of the run at the end of the episode), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of
-      rewards). With `record`: `record/<name>`, a number or a text.
+      rewards). With `record`: `record/<name>`, a number or a text. With a set of policies in a seat:
+      `member/<player>`, the number of the member that played.
     """
 
-    def __init__(self, names: Sequence[str], folder: str | Path | None) -> None:
-        """Create empty tables for these players; folder: the run's folder, None to write no files."""
+    def __init__(self, names: Sequence[str], folder: str | Path | None, more: Mapping[str, Any] | None = None) -> None:
+        """Create empty tables for these players.
+
+        folder: the run's folder, None to write no files.  more: further columns of the table of episodes, with dtypes.
+        """
         self._names, self._folder = tuple(names), None if folder is None else Path(folder)
         self._tests = Readings((*TEST, *self._returns, *OUTCOME))
         self._judged: list[str] = []  # distinct values of the column "judged", which holds indices into this list
         self._means = Means()
-        kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64)}
+        kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64), **(more or {})}
         held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
         self._episodes = LongTable(kinds, None if self._folder is None else self._folder / EPISODES, held)
         row = sum(np.dtype(kind).itemsize for kind in ROW.values())
@@ -188,16 +192,18 @@ class History:
         seconds: float,
         returns: Array,
         records: Sequence[Mapping[str, Any]] = (),
+        more: Sequence[Array] = (),
     ) -> None:
         """Add the rows of n training episodes that finished in one batch step, numbered in order.
 
         envs, lengths: [n] int64.  returns: [P, n].  records: recorded values of each; none if nothing is recorded.
+        more: values of the further columns, [n] each.
         """
         rows, first = len(envs), len(self._episodes)
         for i, values in enumerate(records):
             self._records.add(first + i, values)
         numbers = np.arange(first, first + rows)
-        self._episodes.extend(rows, numbers, envs, env_steps, lengths, seconds, *returns)
+        self._episodes.extend(rows, numbers, envs, env_steps, lengths, seconds, *returns, *more)
 
     @property
     def tests(self) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from marltrain.policies.agents.agent_learner import AgentLearner
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.agents.mistaken import remedy_for
+from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.batches.batch import AgentState
 from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
@@ -298,7 +299,8 @@ class Seating:
         frozen = np.array([isinstance(agent, FrozenAgent) for agent in agents])
         inner = [agent.inner if isinstance(agent, FrozenAgent) else agent for agent in agents]
         agents[0].turn_to(self.spec.players[players[0, 0]])
-        learner = _stacked(inner) if stack else AgentLearner(agents[0])
+        one_by_one = not stack and not isinstance(agents[0], MixedAgent)
+        learner = AgentLearner(agents[0]) if one_by_one else _stacked(inner)
         return LearnerSeats(learner, self.spec.place[players[0, 0]][0], agents, players, rows, self.spec.names, frozen)
 
 

@@ -33,6 +33,7 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
             while not run.over():
                 steps = run.collect()
                 run.updates.make(steps)
+                run.actors.cast.collected(run.counters.env_steps, run.counters.episodes)
                 if run.due.tests.due(run.counters):
                     play_test(run)
                 if run.context.checkpoint is not None:
@@ -63,6 +64,7 @@ def _start(run: Run) -> None:
     if context.earlier is not None:
         context.all_callbacks.restore(context.earlier.callbacks)
     _check_callbacks(run)
+    run.actors.cast.start(run.counters.env_steps, run.counters.episodes)
     if run.due.tests.due(run.counters) and not play_test(run):
         return
     run.new_best = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
+import numpy as np
+
 from marltrain.core.layout import Array
 from marltrain.core.spec import Step
 from marltrain.envs.faults import Fault, cut_by
@@ -58,7 +60,8 @@ class Run:
         self.masks = Masks(context.learning, context.exploring)
         self.team_rewards = _team_rewards(context)
         self.traffic = Traffic()
-        self.history = History(spec.names, folder) if earlier is None else earlier.history
+        self.actors = Actors(spec, context.seating.learners, num_envs, "act")
+        self.history = earlier.history if earlier is not None else History(spec.names, folder, self.actors.cast.columns)
         self.faults = FaultTable(folder) if earlier is None else earlier.faults
         self.events = Events(trainer, context.all_callbacks, self.counters, self.clock, self.traffic)
         labels = [label for seated in context.seating.learners for label in seated.labels]
@@ -70,7 +73,6 @@ class Run:
             self.selection.follow(earlier.selection, comparable=earlier.comparable)
             self.due.tests.tested_at = earlier.tested_at
         self.updates = Updates(context.schedulers, self.counters, self.history, self.events, context.budgets.updates)
-        self.actors = Actors(spec, context.seating.learners, num_envs, "act")
         self.collector = make_collector(
             context, self.team_rewards, self.actors, self.episodes, self.updates, self.traffic
         )
@@ -113,6 +115,7 @@ class Run:
         step = envs.reset(self.context.env_seed)
         self.go_on(step)
         self.episodes.begin(step)
+        self.actors.cast.draw(np.arange(envs.num_envs))
         self.context.streams.record_step(step, None)
         self.tell_starts(range(envs.num_envs))
 
@@ -193,10 +196,11 @@ class Run:
     def _finished(self, finished: FinishedEpisodes) -> None:
         """Record finished episodes and call the callbacks."""
         recorded = dict(self.context.envs.recorded)
+        members = self.actors.cast.finished(finished.envs, finished.returns)
         self.history.add_episodes(
             envs=finished.envs, env_steps=self.counters.env_steps, lengths=finished.lengths,
             seconds=self.clock.seconds, returns=finished.returns,
-            records=[recorded.get(e, {}) for e in finished.envs.tolist()] if recorded else (),
+            records=[recorded.get(e, {}) for e in finished.envs.tolist()] if recorded else (), more=members,
         )  # fmt: skip
         for i, e in enumerate(finished.envs.tolist()):
             self.counters.episodes += 1
@@ -204,6 +208,7 @@ class Run:
                 "on_episode_end", env=e, episode=int(finished.numbers[i]), returns=finished.returns[:, i].copy(),
                 length=int(finished.lengths[i]), names=self.context.envs.spec.names,
             )  # fmt: skip
+        self.actors.cast.draw(finished.begun)
         self.tell_starts(finished.begun.tolist())
 
 

@@ -94,6 +94,7 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
     elif restarted:
         run.context.streams.restart(step, new)
     run.counters.dropped_steps += run.episodes.restart(new, step)
+    run.actors.cast.draw(new)
     if envs.spec.reproducible:
         for _, reason in restarted:
             warn(f"{reason}. A new episode begins: the run continues, but is not exact")

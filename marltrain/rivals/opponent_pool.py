@@ -1,0 +1,294 @@
+"""OpponentPool: past versions of agents, and other players, as the opponents of learning agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marltrain.core.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
+from marltrain.core.layout import Array
+from marltrain.core.seeds import chosen_seed
+from marltrain.core.settings import check_function, checked_arguments, setting, validate
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.policies.batches.batch import AgentState
+from marltrain.rivals.laws import WEIGHTINGS, Law, by_rating, latest, prioritized, uniform
+from marltrain.rivals.standings import Standing, Standings
+from marltrain.storage.checks import of_type
+from marltrain.storage.state import State
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EVERY_STEPS = 50_000
+"""Env steps between versions if no rule is given."""
+CHOICES = ("latest", "uniform", "prioritized", "rating")
+LEAVING = ("oldest", "weakest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSettings:
+    """Settings of an `OpponentPool`."""
+
+    every_steps: int | None = setting(None, doc="env steps between new versions", low=1)
+    every_episodes: int | None = setting(None, doc="episodes between new versions", low=1)
+    beats: float | None = setting(None, doc="share of the points that adds a version", above=0.0, high=1.0)
+    least_games: int = setting(100, doc="games against members before `beats` adds a version", low=1)
+    size: int = setting(16, doc="largest number of versions", low=1)
+    weighting: str = setting("hard", doc="of prioritized choices", choices=WEIGHTINGS)
+    power: float = setting(2.0, doc="exponent of the hard weighting", low=0.0, high=100.0)
+    present: float = setting(0.0, doc="share of the games against the agents as they are", low=0.0, high=1.0)
+    leaves: str = setting("oldest", doc="the version that leaves a full pool", choices=LEAVING)
+    decay: float = setting(0.99, doc="weight of earlier games in scores", above=0.0, high=1.0)
+
+
+class OpponentPool(MixedAgent):
+    """A seat's opponents: frozen versions of agents, of which each environment and episode draws one.
+
+    `trainer.train([learner, mt.OpponentPool(learner)], learning_mask=[1, 0])`
+
+    The pool starts with a copy of each agent, or with the given members. All members of one kind are computed together.
+    The trainer records the member of each episode (`member/<player>` in the table of episodes), and the pool its
+    results: see `table`. Checkpoints hold the pool; a resumed run is exact.
+    """
+
+    @checked_arguments
+    def __init__(
+        self,
+        agents: Agent | Sequence[Agent] = (),
+        *,
+        members: Sequence[Agent] | Mapping[str, Agent] = (),
+        choose: str | Law = "prioritized",
+        every_steps: int | None = None,
+        every_episodes: int | None = None,
+        beats: float | None = None,
+        least_games: int = 100,
+        size: int = 16,
+        weighting: str = "hard",
+        power: float = 2.0,
+        present: float = 0.0,
+        leaves: str = "oldest",
+        decay: float = 0.99,
+        seed: int | None = None,
+    ) -> None:
+        """Add the given members; versions of `agents` are added in training.
+
+        agents: one or several agents that train, of which versions enter.
+        members: further players that always stay: agents of other runs, random and scripted players, as a list or by
+            name.
+        choose: how a member is drawn. "latest", "uniform", "prioritized": by the learners' score against each
+            (fictitious self-play of Vinyals et al. 2019; British spelling is accepted), "rating": those of about the
+            learners' Elo rating; or a function (`Standing`) -> weights [M].
+        every_steps, every_episodes: env steps and episodes between versions.  beats: a version enters when the learners
+            get this share of the points against the members, over the last 1 / (1 - decay) games, at least
+            `least_games` since the last version. One of these rules suffices; without any, every 50,000 env steps.
+        size: largest number of versions; then the oldest, or the weakest by the learners' score against it, leaves.
+        weighting, power: of "prioritized": "hard" prefers members that are lost against, by (1 - score) ** power, and
+            "even" those of equal strength, by score * (1 - score).
+        present: share of the games in which the agents play as they are at present, unfrozen.
+        decay: of scores: an earlier game counts this much of the next one against the same member.
+        seed: of the draws; None: from the run.
+
+        Raises ConfigError for a pool that would stay empty and for wrong settings, AgentError for objects that are no
+        agents and for agents of different spaces.
+        """
+        named = members if isinstance(members, Mapping) else {f"given {i}": each for i, each in enumerate(members)}
+        self.agents: list[Agent] = [agents] if isinstance(agents, Agent) else list(agents)
+        if not self.agents and not named:
+            raise ConfigError("OpponentPool: nothing would ever fill it: give agents whose versions enter, or members=")
+        if not self.agents and (every_steps, every_episodes, beats, present) != (None, None, None, 0.0):
+            raise ConfigError(
+                "OpponentPool: every_steps, every_episodes, beats and present are about versions of agents that train, "
+                "and there are none: give agents, or leave them out"
+            )
+        if (every_steps, every_episodes, beats) == (None, None, None):
+            every_steps = EVERY_STEPS
+        self.settings = PoolSettings(
+            every_steps=every_steps, every_episodes=every_episodes, beats=beats, least_games=least_games, size=size,
+            weighting=weighting, power=power, present=present, leaves=leaves, decay=decay,
+        )  # fmt: skip
+        validate(self.settings, "OpponentPool")
+        self.choose = self._law_of(choose)
+        self.seed = None if seed is None else chosen_seed(seed, "OpponentPool")
+        self._begin(named)
+        for i, agent in enumerate(self.agents):
+            self._adopt(agent)
+            if present > 0:
+                self.pool.add_present(-1 - i, agent)
+        self.standings = Standings(decay)
+        for _ in named:
+            self.standings.enter()
+        self._counted = (0, 0)  # env steps and episodes of the last call of `collected`
+        self._games, self._recent = 0, np.zeros(2)  # games since the last version; recent (points, games)
+
+    def _law_of(self, choose: Any) -> Law:
+        """Return the law of a choice; raises ConfigError for an unknown one."""
+        if not isinstance(choose, str):
+            if not callable(choose):
+                raise ConfigError(f"OpponentPool: choose is one of {CHOICES} or a function, got {shown(choose)}")
+            check_function("OpponentPool: choose", choose, "members")
+            return choose
+        laws = {
+            "latest": latest, "uniform": uniform, "rating": by_rating,
+            "prioritized": prioritized(self.settings.weighting, self.settings.power),
+        }  # fmt: skip
+        name = choose.replace("ised", "ized")
+        if name not in laws:
+            raise ConfigError(
+                f"OpponentPool: no choice {choose!r}.{did_you_mean(name, laws)} Choices: {', '.join(laws)}"
+            )
+        return laws[name]
+
+    @property
+    def shares(self) -> Array:
+        """Probability of each member in the next draw against a member, [M] float64."""
+        if not len(self.pool):
+            return np.zeros(0)
+        weights = np.asarray(self.choose(self.standing), np.float64)
+        if weights.shape != (len(self.pool),) or not np.isfinite(weights).all() or (weights < 0).any():
+            raise ConfigError(
+                f"OpponentPool: choose must return {len(self.pool)} finite weights of at least 0, got {shown(weights)}"
+            )
+        if not weights.any():
+            raise ConfigError(f"OpponentPool: choose returned weight 0 for all {len(weights)} members")
+        return weights / weights.sum()
+
+    @property
+    def standing(self) -> Standing:
+        """The members with their results, as `choose` gets them."""
+        numbers, all_of = self.pool.numbers, self.standings
+        return Standing(
+            numbers, np.array([member.env_steps for member in self.members], np.int64), all_of.played[numbers],
+            all_of.scores[numbers], all_of.rating[numbers], all_of.learners,
+        )  # fmt: skip
+
+    def table(self) -> pd.DataFrame:
+        """Return a table of the members in the pool, by their numbers.
+
+        Columns: "name", "env_steps" (of the run, when it entered), "games", "wins", "draws", "losses" and the mean
+        "return" of the learners against it, "score": the share of their points in recent games, "rating": Elo points of
+        the member, and "share": its probability in the next draw. The learners' rating is `standings.learners`.
+        """
+        import pandas as pd
+
+        numbers, found = self.pool.numbers, self.standings
+        games = found.played[numbers]
+        columns = {
+            "name": [member.name for member in self.members],
+            "env_steps": [member.env_steps for member in self.members],
+            "games": games, "wins": found.wins[numbers], "draws": found.draws[numbers],
+            "losses": found.losses[numbers],
+            "return": np.divide(found.others[numbers], games, out=np.full(len(games), np.nan), where=games > 0),
+            "score": found.scores[numbers], "rating": found.rating[numbers], "share": self.shares,
+        }  # fmt: skip
+        return pd.DataFrame(columns, index=pd.Index(numbers, name="member"))
+
+    # what the trainer calls
+
+    def check_run(self, line_up: Sequence[Agent], steps: int | None, episodes: int | None) -> None:
+        """Raise an error if no version would ever enter; see `MixedAgent.check_run`."""
+        trained = {id(agent) for agent in line_up}
+        for i, agent in enumerate(self.agents):
+            if id(agent) not in trained:
+                raise AgentError(
+                    f"OpponentPool: its agent {i} ({agent!r}) is not among the agents of this call, so no new version "
+                    "of it would ever enter. Give members=[agent] for an agent that does not train"
+                )
+        s = self.settings
+        late = [
+            f"every_{what}={every:,}, and training ends after {budget:,} {what}"
+            for what, every, budget in (("steps", s.every_steps, steps), ("episodes", s.every_episodes, episodes))
+            if every is not None and budget is not None and every > budget
+        ]
+        rules = sum(rule is not None for rule in (s.every_steps, s.every_episodes, s.beats))
+        if self.agents and len(late) == rules:
+            raise ConfigError(
+                f"OpponentPool: no version would ever enter after the start: {'; '.join(late)}. Lower it, train for "
+                "longer, or give the opponents with members="
+            )
+
+    def start(self, env_steps: int, episodes: int) -> None:
+        """Add the first versions, if the pool has no member; see `MixedAgent.start`."""
+        self._counted = (env_steps, episodes)
+        if not len(self.pool):
+            self._enter(env_steps)
+
+    def draw(self, count: int) -> Array:
+        """See `MixedAgent.draw`; -1 - i stands for agent i as it is at present."""
+        numbers = super().draw(count)
+        if self.settings.present > 0:
+            chance = self._generator().random((2, count))
+            which = (chance[1] * len(self.agents)).astype(np.int64)
+            numbers = np.where(chance[0] < self.settings.present, -1 - which, numbers)
+        return numbers
+
+    def finished(self, members: Array, own: Array, others: Array) -> None:
+        """Add results to the standings; games against present agents do not count."""
+        for number, mine, theirs in zip(members.tolist(), own.tolist(), others.tolist(), strict=True):
+            if number >= 0:
+                points = self.standings.add(number, mine, theirs)
+                self._recent = self.settings.decay * self._recent + (points, 1.0)
+                self._games += 1
+
+    def collected(self, env_steps: int, episodes: int, playing: Array) -> None:
+        """Add versions that are due, and remove others for them."""
+        s, before, now = self.settings, self._counted, (env_steps, episodes)
+        if now == before or not self.agents:
+            return
+        self._counted = now
+        rules = zip((s.every_steps, s.every_episodes), before, now, strict=True)
+        if any(every and then // every < count // every for every, then, count in rules) or self._beaten():
+            self._enter(env_steps)
+            self.pool.forget(playing)
+
+    def _beaten(self) -> bool:
+        """Return whether the learners have the share of points that adds a version."""
+        s, (points, games) = self.settings, self._recent
+        return s.beats is not None and self._games >= s.least_games and bool(points >= s.beats * games)
+
+    def _enter(self, env_steps: int) -> None:
+        """Add a version of each agent; remove versions beyond the size of the pool."""
+        new = []
+        for i, agent in enumerate(self.agents):
+            name = f"at {env_steps}" if len(self.agents) == 1 else f"agent {i} at {env_steps}"
+            new.append(self.pool.add(agent, name, env_steps, given=False).number)
+            self.standings.enter()
+        self._games, self._recent = 0, np.zeros(2)
+        versions = [member.number for member in self.members if not member.given]
+        scores = self.standings.scores
+        while len(versions) > max(self.settings.size, len(new)):
+            old = [number for number in versions if number not in new]
+            leaver = old[0] if self.settings.leaves == "oldest" else max(old, key=lambda number: scores[number])
+            versions.remove(leaver)
+            self.pool.remove(leaver)
+
+    # saving
+
+    def state(self) -> AgentState:
+        """Return the members, their results, and the counts of the rules."""
+        mixed = super().state()
+        result = State(mixed.info, mixed.arrays)
+        result.add("standings", self.standings.state())
+        result.info |= {"counted": list(self._counted), "games": self._games, "recent": self._recent.tolist()}
+        return AgentState(result.info, result.arrays)
+
+    def restore(self, state: AgentState) -> None:
+        """Restore what `state` returned, in a pool that was made with the same arguments."""
+        super().restore(state)
+        self.standings.restore(state.part("standings"), state.part("pool").count("next"))
+        counted = [of_type(state.place("counted"), count, int) for count in state.values("counted", int)]
+        recent = [of_type(state.place("recent"), value, float) for value in state.values("recent", float)]
+        if len(counted) != 2 or len(recent) != 2:
+            raise SaveError(f"{state.place('counted')} and {state.place('recent')} have 2 numbers each")
+        self._counted, self._recent = (counted[0], counted[1]), np.array(recent)
+        self._games = state.count("games")
+
+    def _restore_shares(self, state: State) -> None:
+        """The shares follow from the standings."""
+
+    def _templates(self) -> list[Agent]:
+        """See `MixedAgent`."""
+        return [*self.agents, *super()._templates()]

@@ -1,0 +1,121 @@
+"""Standings: results of learners against the members of a pool, and Elo ratings that follow them during training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from marltrain.core.errors import SaveError
+from marltrain.core.layout import Array
+from marltrain.storage.checks import MOST_COUNTED, finite, within
+from marltrain.storage.state import State
+
+STEP = 16.0
+"""Largest change of a rating by one game, in Elo points."""
+POINTS = (0.0, 0.5, 1.0)
+"""Points of the learner for a loss, a draw and a win."""
+COUNTS = ("losses", "draws", "wins")
+SUMS = ("own", "others", "points", "games", "rating")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Members of a pool as a function `choose` sees them: arrays [M], in the order of their arrival.
+
+    numbers: of the members.  env_steps: when each was added.  games: that each has played in training.
+    scores: share of the points of the learners against each, of recent games; 0.5 before the first game.
+    ratings: Elo points of each.  rating: of the learners.
+    """
+
+    numbers: Array
+    env_steps: Array
+    games: Array
+    scores: Array
+    ratings: Array
+    rating: float
+
+
+class Standings:
+    """Results of the learners against each member, by its number.
+
+    losses, draws, wins: [N] int64, of the learners.  own, others: [N] float64, sums of the returns of the members and
+    of the learners.  points, games: [N] float64, points of the learners and number of games, in which every earlier
+    game counts `decay` times as much as the next one against this member.
+    rating: [N] float64, Elo points.  learners: Elo points of the learners, 0 at the start.
+    """
+
+    def __init__(self, decay: float) -> None:
+        """Start without members."""
+        self.decay, self.learners = decay, 0.0
+        for name in COUNTS:
+            setattr(self, name, np.zeros(0, np.int64))
+        for name in SUMS:
+            setattr(self, name, np.zeros(0))
+
+    losses: Array
+    draws: Array
+    wins: Array
+    own: Array
+    others: Array
+    points: Array
+    games: Array
+    rating: Array
+
+    def __len__(self) -> int:
+        """Return the number of members so far."""
+        return len(self.wins)
+
+    def enter(self) -> None:
+        """Add a member, rated like the learners."""
+        for name in (*COUNTS, *SUMS):
+            setattr(self, name, np.append(getattr(self, name), 0))
+        self.rating[-1] = self.learners
+
+    def add(self, number: int, own: float, others: float) -> float:
+        """Add a game against a member, with its return and the learners'; return the learners' points."""
+        outcome = 1 + int(np.sign(others - own))
+        points = POINTS[outcome]
+        getattr(self, COUNTS[outcome])[number] += 1
+        self.own[number] += own
+        self.others[number] += others
+        self.points[number] = self.decay * self.points[number] + points
+        self.games[number] = self.decay * self.games[number] + 1
+        change = STEP * (points - float(expected(self.learners - self.rating[number])))
+        self.learners += change
+        self.rating[number] -= change
+        return points
+
+    @property
+    def played(self) -> Array:
+        """Number of games against each member, [N] int64."""
+        total: Array = self.losses + self.draws + self.wins
+        return total
+
+    @property
+    def scores(self) -> Array:
+        """Share of the learners' points in recent games against each member, [N] float64; 0.5 without a game."""
+        return np.divide(self.points, self.games, out=np.full(len(self), 0.5), where=self.games > 0)
+
+    def state(self) -> State:
+        """Return all results."""
+        arrays = {name: getattr(self, name).copy() for name in (*COUNTS, *SUMS)}
+        return State({"learners": float(self.learners)}, arrays)
+
+    def restore(self, state: State, members: int) -> None:
+        """Restore what `state` returned of this number of members; raises SaveError for values that do not fit."""
+        for name in COUNTS:
+            setattr(self, name, within(state.place(name), state.array(name, np.int64, (members,)), 0, MOST_COUNTED))
+        for name in SUMS:
+            setattr(self, name, finite(state.place(name), state.array(name, np.float64, (members,))))
+        for name in (*COUNTS, *SUMS):
+            setattr(self, name, getattr(self, name).copy())
+        self.learners = state.value("learners", float)
+        if not np.isfinite(self.learners):
+            raise SaveError(f"{state.place('learners')} must be finite, got {self.learners}")
+
+
+def expected(difference: Array) -> Array:
+    """Return the expected points of a player who is rated `difference` Elo points higher: 400 are odds of 10 to 1."""
+    points: Array = 1 / (1 + 10 ** (-difference / 400.0))
+    return points

@@ -1,0 +1,87 @@
+"""Cast: the members that play the running episodes, where a set of policies holds a seat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.storage.state import State
+from marltrain.trainer.seats.seats import LearnerSeats
+
+
+class Cast:
+    """The member of each set of policies in each environment: drawn when an episode begins, for all seats of the set.
+
+    sets: those in the line-up, each once.  numbers: of each set, [E] int64, the members that play now.
+    """
+
+    def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int) -> None:
+        """Start without members."""
+        seats: dict[MixedAgent, list[int]] = {}
+        for seated in learners:
+            agent = seated.agents[0]
+            if isinstance(agent, MixedAgent):
+                seats.setdefault(agent, []).extend(seated.players.ravel().tolist())
+        self.sets, self._players, self._names = list(seats), list(seats.values()), spec.names
+        self.numbers = [np.zeros(num_envs, np.int64) for _ in self.sets]
+        self._of = {id(agent): numbers for agent, numbers in zip(self.sets, self.numbers, strict=True)}
+        everyone = set(range(len(spec.players)))
+        self._others = [sorted(everyone.difference(players)) for players in self._players]
+
+    def __bool__(self) -> bool:
+        """Return whether a set holds a seat."""
+        return bool(self.sets)
+
+    @property
+    def columns(self) -> dict[str, type]:
+        """The columns of the table of episodes: "member/<player>", the number of the member."""
+        return {f"member/{self._names[player]}": np.int64 for players in self._players for player in players}
+
+    def of(self, agent: Agent, seats: int) -> Array | None:
+        """Return the members that play for an agent in its seats, [1, S * E] int64; None if it is no set."""
+        numbers = self._of.get(id(agent))
+        return None if numbers is None else np.tile(numbers, seats)[None]
+
+    def start(self, env_steps: int, episodes: int) -> None:
+        """Tell the sets that a run starts, with its counts so far."""
+        for each in self.sets:
+            each.start(env_steps, episodes)
+
+    def draw(self, envs: Array) -> None:
+        """Draw the members of the training episodes that begin in environments `envs` [n] int64."""
+        for each, numbers in zip(self.sets, self.numbers, strict=True):
+            numbers[envs] = each.draw(len(envs))
+
+    def take_turns(self, episodes: Array) -> None:
+        """Set the members of the test episodes [E] int64, by their numbers."""
+        for each, numbers in zip(self.sets, self.numbers, strict=True):
+            numbers[...] = each.in_turn(episodes)
+
+    def finished(self, envs: Array, returns: Array) -> list[Array]:
+        """Tell the sets the returns [P, n] of finished episodes; return the columns of the table of episodes, [n]."""
+        columns = []
+        for i, each in enumerate(self.sets):
+            members = self.numbers[i][envs]
+            others = returns[self._others[i]].mean(0) if self._others[i] else np.zeros(len(envs))
+            each.finished(members, returns[self._players[i]].mean(0), others)
+            columns += [members] * len(self._players[i])
+        return columns
+
+    def collected(self, env_steps: int, episodes: int) -> None:
+        """Tell the sets the counts of the run; they may add and remove members."""
+        for each, numbers in zip(self.sets, self.numbers, strict=True):
+            each.collected(env_steps, episodes, numbers)
+
+    def state(self) -> State:
+        """Return the members that play now."""
+        return State({}, {str(i): numbers.copy() for i, numbers in enumerate(self.numbers)})
+
+    def restore(self, state: State) -> None:
+        """Restore what `state` returned; raises SaveError if it does not fit."""
+        for i, numbers in enumerate(self.numbers):
+            numbers[...] = state.array(str(i), np.int64, numbers.shape)
