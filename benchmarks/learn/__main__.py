@@ -17,7 +17,7 @@ import benchmarks.learn
 from benchmarks import results_page
 from benchmarks.learn import pictures
 from benchmarks.learn.compare import compared
-from benchmarks.learn.results import ROOT, missing_of, path_of, read, returns_of
+from benchmarks.learn.results import ROOT, SAMPLED, missing_of, path_of, read, returns_of
 from benchmarks.learn.rows import ROWS, TUNING_SEEDS, Row, row_of
 from benchmarks.learn.table import table
 from benchmarks.learn.training import Interrupted, score_on_original, train, try_settings
@@ -91,8 +91,9 @@ def run_trial(row: Row, seed: int, settings: Sequence[str], trainer: Sequence[st
     """Train with changed settings and print the curve and the score; only the agents are saved, into `save`."""
     more = {"agents": key_values("--set", settings), "trainer": key_values("--trainer", trainer)}
     content = try_settings(row, seed, more, save)
-    score, players = returns_of(row.task, content["returns"]).mean(), row.task.players
-    print(f"{row.name}, seed {seed}, {more}: {score:.2f} in {content['seconds']:,.0f} s; "
+    score, sampled = (returns_of(row.task, content[key]).mean() for key in ("returns", SAMPLED))
+    players = row.task.players
+    print(f"{row.name}, seed {seed}, {more}: {score:.2f}, sampled {sampled:.2f} in {content['seconds']:,.0f} s; "
           f"tests {' '.join(f'{metric * players:.4g}' for _, metric in content['curve'])}", flush=True)  # fmt: skip
 
 

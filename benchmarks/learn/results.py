@@ -28,8 +28,9 @@ KEYS = (
     "row", "seed", "command", "versions", "machine", "settings", "env_steps", "gradient_steps", "seconds", "curve",
     "returns",
 )  # fmt: skip
-SAMPLED = "sampled_returns"
-"""A further key, which results of earlier versions lack."""
+SAMPLED, PROCESSOR = "sampled_returns", "processor_seconds"
+FURTHER = (SAMPLED, PROCESSOR)
+"""Further keys, which results of earlier versions lack; the second one is missing in results of interrupted runs."""
 LIBRARIES = ("gymnasium", "marltrain", "numpy", "torch")
 
 
@@ -40,17 +41,24 @@ class Result(NamedTuple):
     curve: [tests, 2]: env steps, mean return of such a player times `Task.players`.
     seconds: time of training, with its tests.
     sampled: returns of the same agents when they explore; None where it was not measured.
+    processor: processor time of training, with its tests; None where it was not measured.
     """
 
     returns: Array
     curve: Array
     seconds: float
     sampled: Array | None = None
+    processor: float | None = None
 
     @property
     def score(self) -> float:
         """Mean return of a player and episode, or of an episode, see `Task.players`."""
         return float(self.returns.mean())
+
+    @property
+    def best(self) -> float:
+        """The largest mean return in a test of the curve; nan without tests."""
+        return float(self.curve[:, 1].max()) if len(self.curve) else float("nan")
 
 
 def path_of(row: Row, seed: int, folder: Path = RESULTS) -> Path:
@@ -62,7 +70,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write a result, a line for each key."""
     lines = (
         f"  {json.dumps(key)}: {json.dumps(to_json(content[key]), allow_nan=False)}"
-        for key in (*KEYS, SAMPLED)
+        for key in (*KEYS, *FURTHER)
         if key in content
     )
     with replacing(path) as beside:
@@ -73,8 +81,8 @@ def read(row: Row, seed: int, folder: Path = RESULTS) -> Result:
     """Read and check a result; raises SaveError, naming the file, if it is not a result of this row and seed."""
     path = path_of(row, seed, folder)
     found = read_json(path)
-    if not isinstance(found, dict) or tuple(found) not in (KEYS, (*KEYS, SAMPLED)):
-        raise SaveError(f"{path}: must hold the keys {', '.join(KEYS)}, and may hold {SAMPLED}")
+    if not isinstance(found, dict) or tuple(key for key in found if key not in FURTHER) != KEYS:
+        raise SaveError(f"{path}: must hold the keys {', '.join(KEYS)}, and may hold {', '.join(FURTHER)}")
     for key, expected in (("row", row.name), ("seed", seed)):
         if found[key] != expected:
             raise SaveError(f"{path}: {key} is {found[key]!r}, its place says {expected!r}")
@@ -89,7 +97,7 @@ def read(row: Row, seed: int, folder: Path = RESULTS) -> Result:
     for array in (returns,) if sampled is None else (returns, sampled):
         if array.ndim != 2 or len(array) != EPISODES:
             raise SaveError(f"{path}: returns must list {EPISODES} episodes for each player, got shape {array.shape}")
-    return Result(returns, curve, float(found["seconds"]), sampled)
+    return Result(returns, curve, float(found["seconds"]), sampled, found.get(PROCESSOR))
 
 
 def returns_of(task: Task, returns: Mapping[str, Sequence[float]]) -> Array:

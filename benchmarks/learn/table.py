@@ -18,7 +18,10 @@ from marltrain.tools.statistics import estimate, interquartile_means
 from marltrain.tools.text_table import number
 
 RESAMPLES = 10_000
-HEADER = ("task", "algorithm", "env steps", "seeds", "IQM", "95 % interval", "sampled", "random play", "figure", "held")
+HEADER = (
+    "task", "algorithm", "env steps", "seeds", "IQM", "95 % interval", "sampled", "best test", "random play", "figure",
+    "held", "seconds",
+)  # fmt: skip
 
 
 def needed(row: Row, random_play: float) -> float | None:
@@ -52,7 +55,7 @@ def _line(row: Row, found: Sequence[Result], random_play: Array, resamples: int)
     known = bool(len(random_play))
     chance, figure = number(random_play[0]) if known else "", "" if row.figure is None else number(row.figure)
     if not found:
-        return *start, f"not run{': ' + row.missing if row.missing else ''}", "", "", chance, figure, ""
+        return *start, f"not run{': ' + row.missing if row.missing else ''}", "", "", "", chance, figure, "", ""
     iqm, low, high = (float(values[0]) for values in estimate(scores_of(found)[:, None, None], resamples))
     judged = held(row, iqm, float(random_play[0])) if known and len(found) == len(row.seeds) else None
     interval = "" if np.isnan(low) else f"{number(low)} to {number(high)}"
@@ -60,16 +63,23 @@ def _line(row: Row, found: Sequence[Result], random_play: Array, resamples: int)
         *start,
         number(iqm),
         interval,
-        _sampled(found),
+        _middle([None if result.sampled is None else float(result.sampled.mean()) for result in found]),
+        _middle([result.best for result in found]),
         chance,
         figure,
         "" if judged is None else "yes" if judged else "**no**",
+        _seconds(found),
     )
 
 
-def _sampled(found: Sequence[Result]) -> str:
-    """Return the IQM of the agents that explored, or "" unless all seeds have measured it."""
-    scores = [float(result.sampled.mean()) for result in found if result.sampled is not None]
-    if len(scores) < len(found):
-        return ""
-    return number(float(interquartile_means(np.array(scores)[:, None])[0]))
+def _middle(scores: Sequence[float | None]) -> str:
+    """Return the IQM of the seeds' scores, or "" unless all seeds have measured it."""
+    known = np.array([score for score in scores if score is not None])
+    return number(float(interquartile_means(known[:, None])[0])) if len(known) == len(scores) else ""
+
+
+def _seconds(found: Sequence[Result]) -> str:
+    """Return the median of the seeds' training by the clock, and by the processor where all seeds have measured it."""
+    clock = f"{np.median([result.seconds for result in found]):,.0f}"
+    processor = [result.processor for result in found if result.processor is not None]
+    return f"{clock} ({np.median(processor):,.0f})" if len(processor) == len(found) else clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -87,8 +88,10 @@ def _trained(row: Row, seed: int, run_dir: Path) -> dict[str, Any]:
     begun = (run_dir / "checkpoints").is_dir()
     callbacks = [*settings["trainer"].get("callbacks", ()), mt.Checkpoint(every_minutes=MINUTES, keep=1)]
     trainer = {**settings["trainer"], "callbacks": callbacks}
+    start = time.process_time()
     result = _run(row, seed, agents, trainer, run_dir=run_dir, resume=run_dir if begun else None)
-    return _result(row, seed, mt.load(Path(result["run_dir"]) / "last"), result)
+    processor = {} if begun else {results.PROCESSOR: round(time.process_time() - start, 1)}
+    return {**_result(row, seed, mt.load(Path(result["run_dir"]) / "last"), result), **processor}
 
 
 def _run(

@@ -21,13 +21,14 @@ def test_result_is_read_back_and_takes_a_line_for_each_key(tmp_path):
     assert [result.score for result in read_all(ROW, tmp_path)] == [2.5]
 
 
-def test_sampled_returns_are_read_where_they_were_measured(tmp_path):
-    write_result(tmp_path, ROW, 0, 2.0, sampled_returns={"player_0": [3.0] * EPISODES})
+def test_sampled_returns_and_processor_time_are_read_where_they_were_measured(tmp_path):
+    write_result(tmp_path, ROW, 0, 2.0, sampled_returns={"player_0": [3.0] * EPISODES}, processor_seconds=40.5)
     write_result(tmp_path, ROW, 1, 2.0)
     measured, other = read_all(ROW, tmp_path)
     assert measured.score == 2.0
     assert measured.sampled is not None and measured.sampled.mean() == 3.0
-    assert other.sampled is None
+    assert measured.processor == 40.5
+    assert other.sampled is None and other.processor is None
 
 
 def test_returns_of_the_players_are_added_where_the_task_says_so(tmp_path):

@@ -47,6 +47,8 @@ def test_row_is_trained_and_continues_after_an_interrupt(tmp_path):
     assert whole.sampled is not None and interrupted.sampled is not None
     assert np.array_equal(whole.sampled, interrupted.sampled)
     assert whole.sampled.mean() < whole.returns.mean()
+    assert whole.processor is not None and 0 < whole.processor
+    assert interrupted.processor is None
 
 
 def test_saved_agents_are_tested_on_the_original_environment(tmp_path):
