@@ -160,20 +160,13 @@ def _foraging(steps: int = 5_000_000, callbacks: Sequence[mt.Callback] = (), **a
     }  # fmt: skip
 
 
-def _foraging_values(steps: int = 1_000_000, **agents: Any) -> Settings:
-    """Return the settings of value decomposition on level-based foraging.
-
-    The discount and the factor of the rewards make the differences between the values of actions larger than the errors
-    of the networks.
-    """
+def _foraging_values(algo: str, steps: int, **agents: Any) -> Settings:
+    """Return the settings of value decomposition on level-based foraging, for another number of env steps."""
+    tuned = mt.tuned(algo, "marltrain/foraging_v3")
     return {
-        "trainer": {"num_train_envs": 32, "update_freq": 64, "team_reward": "sum"},
-        "agents": {
-            "share": True, "network": mt.MLP((64, 64), "relu"), "learning_rate": mt.linear(1e-3, 1e-4, steps),
-            "gamma": 0.9, "reward_scale": 30.0, "batch_size": 512, "learning_starts": 10_000, "update_per_step": 1 / 16,
-            "capacity": 500_000, "tau": 0.01, "epsilon": mt.linear(1.0, 0.05, 200_000), **agents,
-        },
-    }  # fmt: skip
+        "trainer": {**tuned["trainer"], "steps_per_train": steps},
+        "agents": {**tuned["agents"], "learning_rate": mt.linear(1e-3, 1e-4, steps), **agents},
+    }
 
 
 def _foraging_shared(steps: int = 5_000_000, **agents: Any) -> Settings:
@@ -311,11 +304,13 @@ _ALGORITHM_ROWS = (
     *_particle_rows(TAG, teams=_RIVALS),
     *_particle_rows(ADVERSARY, teams=_RIVALS),
     Row(FORAGING, "mappo", 5_000_000, 0.95, 4, tolerance=0.0, compiled=True, own=_foraging(critic_input="joint")),
-    Row(FORAGING, "vdn", 1_000_000, 0.97, 2, tolerance=0.0, compiled=True, own=_foraging_values()),
-    Row(FORAGING, "qmix", 1_000_000, 0.97, 3, tolerance=0.0, compiled=True, own=_foraging_values(**_FROM_THE_SUM)),
+    Row(FORAGING, "vdn", 1_000_000, 0.97, 2, tolerance=0.0, compiled=True),
+    Row(FORAGING, "qmix", 1_000_000, 0.97, 3, tolerance=0.0, compiled=True),
     Row(FORAGING, "seac", 5_000_000, 0.95, 5, tolerance=0.0, own=_foraging_shared()),
     Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_FORAGING_LARGE),
-    Row(FORAGING_LARGE, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_foraging_values(2_000_000)),
+    Row(
+        FORAGING_LARGE, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_foraging_values("vdn", 2_000_000)
+    ),
     Row(
         FORAGING_LARGE,
         "qmix",
@@ -324,7 +319,7 @@ _ALGORITHM_ROWS = (
         6,
         tolerance=0.0,
         compiled=True,
-        own=_foraging_values(2_000_000, **_FROM_THE_SUM),
+        own=_foraging_values("qmix", 2_000_000),
     ),
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=_foraging_shared()),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=_apples("dqn", update_per_step=1 / 4)),
