@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.time_to_score import Point, reached, points_of
+from benchmarks.time_to_score import Point, points_of, reached
 
 LINES = (
     '{"processor": 1.5, "env_steps": 100, "greedy": -12.0, "sampled": -9.0}',

@@ -47,7 +47,7 @@ def test_row_is_trained_and_continues_after_an_interrupt(tmp_path):
     assert whole.sampled is not None and interrupted.sampled is not None
     assert np.array_equal(whole.sampled, interrupted.sampled)
     assert whole.sampled.mean() < whole.returns.mean()
-    assert whole.processor is not None and 0 < whole.processor
+    assert whole.processor is not None and whole.processor > 0
     assert interrupted.processor is None
 
 
