@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import marltrain as mt
-from marltrain.policies.agents.registry import ALGORITHMS, agent_class
+from marltrain.policies.agents.registry import ALGORITHMS
 from marltrain.policies.backends.torch.places import cpu_as_gpu
 from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
-from tests.gpu.test_algorithms import devices, make, train
+from tests.gpu.runs import devices, make, on_policy, train
 
 GRU = mt.GRU((8,), units=8, sequence_length=4)
 SPECIAL: dict[str, tuple[str, dict[str, Any]]] = {
@@ -29,7 +29,7 @@ def captured(name: str, **settings: Any) -> RecordedCapture:
     """Train agents of an algorithm, which is captured; return what captured it."""
     with cpu_as_gpu(RecordedCapture()) as capture:
         agents = make(name, "cpu", jit_compile=True, **settings)
-        train(name, agents, 112 if agent_class(name).algorithm_class.on_policy else 72)
+        train(name, agents, 112 if on_policy(name) else 72)
         assert devices(agents) == {"cpu"}
     return capture
 
