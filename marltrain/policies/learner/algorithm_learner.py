@@ -266,20 +266,16 @@ class AlgorithmLearner(Learner):
 
     def obstacle(self) -> str | None:
         """See `Learner`."""
-        special = self.needs.on_policy or self.needs.block or self._prepares or self._adapts
+        special = self.needs.on_policy or self._prepares or self._adapts
         return hindrance(self) if self.steps.plannable and not special else None
 
     def planned_updates(self, reader: Reader, batch_size: int) -> PlannedUpdates | None:
         """See `Learner`."""
         if self.obstacle() != "":
             return None
-        from marltrain.policies.learner.planned.replay_updates import ReplayUpdates
-        from marltrain.policies.learner.programs.program_steps import ProgramSteps
-        from marltrain.policies.memory.compiled.replay_kernel import CompiledReader
+        from marltrain.policies.learner.planned.kinds import updates_of
 
-        if not (isinstance(reader, CompiledReader) and isinstance(self.steps, ProgramSteps)):
-            return None
-        return ReplayUpdates(self, self.steps, reader, self.rewards, batch_size)
+        return updates_of(self, self.steps, reader, self.rewards, batch_size)
 
     def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
         """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get.

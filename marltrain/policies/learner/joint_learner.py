@@ -214,20 +214,22 @@ class JointLearner(Learner):
 
     def obstacle(self) -> str | None:
         """See `Learner`."""
-        special = self.members[0].needs.on_policy or self.members[0].needs.block
-        return hindrance(self.members[0]) if self.steps.plannable and not special else None
+        off_policy = not self.members[0].needs.on_policy
+        return hindrance(self.members[0]) if self.steps.plannable and off_policy else None
 
     def planned_updates(self, reader: Reader, batch_size: int) -> PlannedUpdates | None:
         """See `Learner`."""
         if self.obstacle() != "":
             return None
+        from marltrain.policies.learner.planned.team_sequence_updates import TeamSequenceUpdates
         from marltrain.policies.learner.planned.team_updates import TeamUpdates, reads_team
         from marltrain.policies.learner.programs.program_steps import ProgramSteps
 
         if not (reads_team(reader) and isinstance(self.steps, ProgramSteps)):
             return None
         rewards = self.rewards if self.algorithm.one_reward else self.members[0].rewards
-        return TeamUpdates(self.members[0], self.steps, reader, rewards, batch_size)
+        kind = TeamSequenceUpdates if self.members[0].needs.block else TeamUpdates
+        return kind(self.members[0], self.steps, reader, rewards, batch_size)
 
 
 def _share(member: AlgorithmLearner, updates: Array) -> Array:

@@ -28,6 +28,10 @@ class PhaseDraws:
         self._making, self._rows, self._used = np.zeros((0, len(phases), len(rngs)), bool), 0, 0
         self.version = 0
 
+    def __bool__(self) -> bool:
+        """Return whether any phase draws random numbers."""
+        return bool(self._draws)
+
     def __contains__(self, number: int) -> bool:
         """Return whether a phase draws random numbers."""
         return number in self._draws
@@ -49,7 +53,7 @@ class PhaseDraws:
         The caller counts used updates with `use`.
         """
         self.settle()
-        if not self._draws:
+        if not self:
             return {}
         self._before = [dict(rng.bit_generator.state) for rng in self._rngs]
         self._making, self._rows, self._used = making, rows, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -35,10 +35,10 @@ from marltrain.policies.memory.team_reader import TeamReader
 
 
 def reads_team(reader: Reader) -> TypeGuard[TeamReader]:
-    """Return whether compiled code supports the batch steps of a reader: single steps, vectors, players of one kind."""
+    """Return whether compiled code supports the batch steps of a reader: vectors, players of one kind."""
     if type(reader) is not TeamReader or len(reader.members) > 1 or reader.others:
         return False
-    return reads(reader.ring, replace(reader.needs, state=None))
+    return reads(reader.ring, replace(reader.needs, state=None, columns={}))
 
 
 class TeamUpdates(PlannedUpdates):
@@ -46,23 +46,31 @@ class TeamUpdates(PlannedUpdates):
 
     They are planned while all players of the team act in every batch step of the memory, and the players whose seats
     learn now learned together in each of them: all or none.
+
+    batch_steps: those of a batch, B.
     """
 
     def __init__(
-        self, learner: PlannedLearner, steps: ProgramSteps, reader: TeamReader, rewards: RewardScaling, batch_size: int
-    ) -> None:
-        """Write the constant fields of the arguments; learner: the member."""
+        self, learner: PlannedLearner, steps: ProgramSteps, reader: TeamReader, rewards: RewardScaling, batch_size: int,
+        draw: Callable[[], Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Write the constant fields of the arguments; learner: the member.  draw: see `PlannedUpdates`."""
         self._reader = reader
-        super().__init__(learner, steps, reader.ring, rewards, batch_size, draw_program)
+        super().__init__(learner, steps, reader.ring, rewards, batch_size, draw or draw_program)
+
+    def _batch_steps(self, batch_size: int) -> int:
+        """Return the number of batch steps that are drawn for a batch."""
+        return batch_size
 
     def resize(self, batch_size: int) -> None:
         """See `PlannedUpdates`."""
         super().resize(batch_size)
         (seats,) = self.steps.team.seats
-        shape = self.learner.num_agents, seats * batch_size
+        self.batch_steps = self._batch_steps(batch_size)
+        shape = self.learner.num_agents, seats * self.batch_steps
         self._rows = self._reading.new_transitions(*shape)
         self._present = np.ones(shape, bool)
-        self._drawn = TeamReading(self._reader, self._reading, batch_size, shape)
+        self._drawn = TeamReading(self._reader, self._reading, self.batch_steps, shape)
         self._record["drawing"] = self._drawn.address
 
     def can_draw(self, learn: Array) -> bool:
@@ -116,7 +124,7 @@ class TeamUpdates(PlannedUpdates):
         learns = self._ring.learning[np.stack(self._reader.members[0].seats)]
         if (learns | ~learn[:, None]).all():
             return None
-        return np.repeat(learns, self.batch_size, 1)
+        return np.repeat(learns, self.batch_steps, 1)
 
     def prepare_call(self, steps: int) -> None:
         """See `PlannedUpdates`."""

@@ -149,7 +149,7 @@ class CompiledReader(UniformReader):
 class Draws:
     """Arguments, in addition to a Reading, of compiled code that draws cells as `UniformReader.sample` does."""
 
-    def __init__(self, reader: CompiledReader, reading: Reading) -> None:
+    def __init__(self, reader: UniformReader, reading: Reading) -> None:
         """Write each agent's players and the addresses of the arrays."""
         self.reader = reader
         self._first = np.cumsum([0, *map(len, reader.seats)])

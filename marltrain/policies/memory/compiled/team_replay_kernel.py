@@ -91,13 +91,26 @@ def is_drawable(d: Any, r: Any, oldest: int, place: int) -> bool:
 @compiled
 def read_steps(d: Any, r: Any) -> None:
     """Write the columns of the drawn batch steps, at which all players acted; see `TeamReading.is_complete`."""
+    find_cells(d, r)
+    read(r)
+    read_team_rows(d, r)
+    read_state_rows(d, r)
+
+
+@compiled
+def find_cells(d: Any, r: Any) -> None:
+    """Write the cells of the players at the drawn batch steps."""
     times, envs, cells = i64(d.time, d.batch), i64(d.env, d.batch), i64(r.cells, d.players * d.batch)
     players = i64(d.player, d.players)
     for i in range(d.players):
         for b in range(d.batch):
             slot = players[i] * r.capacity + times[b] % r.capacity
             cells[i * d.batch + b] = slot * r.envs + envs[b]
-    read(r)
+
+
+@compiled
+def read_team_rows(d: Any, r: Any) -> None:
+    """Write the rewards and discounts of the team, and the players that have next values."""
     gammas = f64(r.gamma, r.agents)
     d.differs = 0
     for k in range(r.agents):
@@ -105,6 +118,11 @@ def read_steps(d: Any, r: Any) -> None:
             d.differs = 1
     for b in range(d.batch):
         read_team(d, r, b, float32(gammas[0]))
+
+
+@compiled
+def read_state_rows(d: Any, r: Any) -> None:
+    """Write the global states of the drawn batch steps, if there are any."""
     if d.size:
         for b in range(d.batch):
             read_states(d, r, b)
