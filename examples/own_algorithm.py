@@ -36,6 +36,7 @@ class SoftAlgorithm(mt.Algorithm):
     def __init__(self, settings: Any, layout: Any, action_space: Any) -> None:
         super().__init__(settings, layout, action_space)
         self.policy: Any = mt.distribution_of(action_space, name="squashed_gaussian")
+        self.units = self.policy
 
     def networks(self) -> dict[str, mt.NetworkDefinition]:
         network, actions = self.settings.network, self.policy.dims
@@ -79,10 +80,6 @@ class SoftAlgorithm(mt.Algorithm):
         (out,) = nets["actor"](inputs.obs)
         action, raw, _ = self.policy.sample(ops, out, inputs.legal, inputs.noise["sample"], inputs.explore)
         return mt.Acted(action, extras={"raw": raw})
-
-    def to_units(self, action: np.ndarray) -> np.ndarray:
-        scaled: np.ndarray = self.policy.to_units(action)
-        return scaled
 
     def prepare(self, ops: Any, nets: Any, batch: Any, tensors: Any, hyper: Any) -> Any:
         scale = tensors.statistics["reward"]

@@ -94,6 +94,7 @@ class ActorCritic(Algorithm):
         if isinstance(settings, ActorCriticSettings):
             _check_clip(self.name, settings)
         self.distribution = distribution_of(action_space, settings.log_std, name=settings.policy)
+        self.units = self.distribution if isinstance(self.distribution, Continuous) else None
         self.shared = getattr(settings, SHARED, False)
         self.actor, self.critic_head = (TRUNK, (TRUNK, 1)) if self.shared else ("actor", ("critic", 0))
         self.log_ratio = self._log_ratio
@@ -174,10 +175,6 @@ class ActorCritic(Algorithm):
         out = (results[self.actor] if self.actor in results else nets[self.actor](inputs.obs))[0]
         action, extras = _sampled(self.distribution, ops, out, inputs)
         return Acted(action, {name: result[-1] for name, result in results.items()}, extras)
-
-    def to_units(self, action: Array) -> Array:
-        """Scale and clip continuous actions; return other actions unchanged."""
-        return self.distribution.to_units(action) if isinstance(self.distribution, Continuous) else action
 
     def prepare(
         self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]

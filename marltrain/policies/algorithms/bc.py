@@ -62,6 +62,7 @@ class BCAlgorithm(Algorithm):
         super().__init__(settings, layout, action_space)
         self.distribution = distribution_of(action_space, settings.log_std)
         self.policy_numbers, self.sampling = policy_numbers_of(self.distribution, "actor"), self.distribution.sampling
+        self.units = self.distribution if isinstance(self.distribution, Continuous) else None
         self.expert = Expert(self.name, settings, layout, action_space)
 
     def networks(self) -> dict[str, NetworkDefinition]:
@@ -86,10 +87,6 @@ class BCAlgorithm(Algorithm):
         (out,) = nets["actor"](inputs.obs)
         action, _, _ = self.distribution.sample(ops, out, inputs.legal, inputs.noise["sample"], inputs.explore)
         return Acted(action)
-
-    def to_units(self, action: Array) -> Array:
-        """Scale and clip continuous actions; return other actions unchanged."""
-        return self.distribution.to_units(action) if isinstance(self.distribution, Continuous) else action
 
     def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the negative mean log-probability of the demonstrated actions, less the entropy bonus."""

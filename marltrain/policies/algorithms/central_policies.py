@@ -40,15 +40,15 @@ class VectorPolicySettings(ContinuousExploration):
 class BoxPolicy:
     """A deterministic policy tanh(actor(o)) for a bounded Box of A numbers; exploration adds noise to it.
 
-    numbers, sampling: see `Algorithm.policy_numbers` and `Algorithm.sampling`.
+    numbers, sampling, units: see `Algorithm.policy_numbers`, `Algorithm.sampling` and `Algorithm.units`.
     """
 
     def __init__(self, settings: VectorPolicySettings, space: spaces.Box, who: str) -> None:
         """Raise SpecError for a Box without bounds, ConfigError for a wrong `noise_scale`.  who: for errors."""
-        self._box = Continuous(space)
+        self.units = Continuous(space)
         self.numbers, self.sampling = None, None
-        self._box.check_bounded(who)
-        self.width = self._box.dims
+        self.units.check_bounded(who)
+        self.width = self.units.dims
         self._exploration = ActionNoise(settings, self.width, who)
 
     def head(self) -> Head:
@@ -57,7 +57,7 @@ class BoxPolicy:
 
     def vectors(self, ops: Ops, action: Any) -> Any:
         """Return stored actions as vectors, in [-1, 1]."""
-        return self._box.from_units(ops, action)
+        return self.units.from_units(ops, action)
 
     def training_noise(self, rngs: Sequence[np.random.Generator], rows: int) -> Array | None:
         """Return None: the actions in training have no noise."""
@@ -79,23 +79,20 @@ class BoxPolicy:
         """Return actions in [-1, 1] for the outputs of the actor, with noise where `explore`, and its next carry."""
         return self._exploration.perturb(ops, ops.tanh(out), inputs)
 
-    def to_units(self, action: Array) -> Array:
-        """Scale actions to the environment's units."""
-        return self._box.to_units(action)
-
 
 class ChoicePolicy:
     """A stochastic policy softmax(actor(o)) for Discrete or MultiDiscrete actions, sampled where the agent explores.
 
     In training, gradients flow through samples of the Gumbel-softmax.
 
-    numbers, sampling: see `Algorithm.policy_numbers` and `Algorithm.sampling`.
+    numbers, sampling, units: see `Algorithm.policy_numbers`, `Algorithm.sampling` and `Algorithm.units`.
     """
 
     def __init__(self, settings: VectorPolicySettings, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         """Store the settings."""
         self._choices = RelaxedCategorical(space)
         self.numbers, self.sampling = policy_numbers_of(self._choices, "actor"), self._choices.sampling
+        self.units = None
         self.width = self._choices.width
         self._straight = settings.straight_through
         warm_up = {} if settings.random_share is None else {"coin": 1}
@@ -134,10 +131,6 @@ class ChoicePolicy:
             random = inputs.explore[..., None] & (noise["coin"] < inputs.hyper["random_share"][..., None])
             logits = ops.where(random, ops.zeros_like(out), out)
         return Acted(self._choices.choose(ops, logits + ops.only(noise["gumbel"], inputs.explore), inputs.legal))
-
-    def to_units(self, action: Array) -> Array:
-        """Return the actions."""
-        return action
 
 
 def policy_of(settings: VectorPolicySettings, space: Space, who: str) -> BoxPolicy | ChoicePolicy:

@@ -56,6 +56,7 @@ class MADDPGAlgorithm(CentralActions):
         super().__init__(settings, layout, action_space)
         self.policy = policy_of(settings, action_space, self.name.upper())
         self.policy_numbers, self.sampling = self.policy.numbers, self.policy.sampling
+        self.units = self.policy.units
 
     def networks(self) -> dict[str, NetworkDefinition]:
         """Return the actor and the critic."""
@@ -125,10 +126,6 @@ class MADDPGAlgorithm(CentralActions):
     def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the actions of the policy, with exploration where `explore`, and the next state of the noise."""
         return self.policy.act(ops, nets["actor"](inputs.obs)[0], inputs)
-
-    def to_units(self, action: Array) -> Array:
-        """Scale the numbers of a Box to the environment's units."""
-        return self.policy.to_units(action)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,7 @@ class DeterministicActorCritic(OffPolicyActorCritic):
             raise SpecError(
                 f"{who} needs a Box of actions, got {action_space}; DQN and SAC take Discrete actions, PPO takes all"
             )
-        self.box = Continuous(action_space)
+        self.box = self.units = Continuous(action_space)
         self.box.check_bounded(who)
         self.exploration = ActionNoise(settings, self.box.dims, who)
 
@@ -161,10 +161,6 @@ class DeterministicActorCritic(OffPolicyActorCritic):
     def act(self, ops: Ops, nets: Networks, inputs: ActInputs) -> Acted:
         """Return the policy's actions, [K, B, A] in [-1, 1], with noise where `explore`; carry the noise's state."""
         return self.exploration.perturb(ops, policy(ops, nets["actor"], inputs.obs), inputs)
-
-    def to_units(self, action: Array) -> Array:
-        """Scale actions to the environment's units."""
-        return self.box.to_units(action)
 
 
 def policy(ops: Ops, actor: Any, obs: Any) -> Any:

@@ -78,7 +78,7 @@ class SACAlgorithm(OffPolicyActorCritic):
         self.tuned, self.discrete = settings.temperature is None, isinstance(action_space, spaces.Discrete)
         self.distribution: Any
         if isinstance(action_space, spaces.Box):
-            self.distribution = SquashedGaussian(action_space)
+            self.distribution = self.units = SquashedGaussian(action_space)
             self.exploration = ActionNoise(settings, self.distribution.dims, who)
             self._widths = {"sample": 2 * math.ceil(self.distribution.dims / 2), **self.exploration.widths}
         elif not isinstance(action_space, spaces.Discrete):
@@ -153,11 +153,6 @@ class SACAlgorithm(OffPolicyActorCritic):
             return Acted(self._choice.choose(ops, out, inputs))
         action = self.distribution.action(ops, out, inputs.noise["sample"], inputs.explore)
         return self.exploration.perturb(ops, action, inputs)
-
-    def to_units(self, action: Array) -> Array:
-        """Scale continuous actions to the environment's units."""
-        units: Array = action if self.discrete else self.distribution.to_units(action)
-        return units
 
     def _noise(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         return {"noise": self.distribution.noise(rngs, rows)}

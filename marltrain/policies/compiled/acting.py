@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numba import float32
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, copy, f32, f64, i64, record_at
+from marltrain.jit.views import address_of, bools, copy, entry, f32, f64, i64, record_at
 from marltrain.policies.backends.base import StackedNetwork
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.compiled.network import NETWORK, forward, widths_of, write_network
@@ -37,6 +38,7 @@ _ONE = (
     "action", "log_prob",  # [K, B] int64 or, with GAUSSIAN, [K, B, A] float32; with both samples, [K, B] float32
     "raw", "center", "reach", "low", "high",  # with GAUSSIAN: [K, B, A] float32; [A] float64, float64, float32, float32
 )  # fmt: skip
+NOTHING: Mapping[str, Array] = MappingProxyType({})
 HALF_LOG_TWO_PI = np.float32(0.5 * math.log(2 * math.pi))
 ACT = np.dtype(NETWORK + [(name, np.int64) for name in _ONE])
 """Arguments of the act kernel: numbers and addresses."""
@@ -170,7 +172,8 @@ def logsumexp(values: Any, legal: int) -> float:
 class CompiledActing:
     """K agents with networks of one plan that act in compiled code.
 
-    record: [1] ACT, the arguments of the kernel.  extras: names of the outputs beside the action -> their shapes.
+    record: [1] ACT, the arguments of the kernel.  address: of the record.  entry: of the kernel.
+    extras: names of the outputs beside the action -> their shapes.
     """
 
     def __init__(self, form: CompiledForm, network: StackedNetwork, row: int | None = None) -> None:
@@ -200,31 +203,35 @@ class CompiledActing:
         self._activations = np.empty(0, np.float32)
         self._unkept: dict[str, Array] = {}
         self._kept: tuple[Any, ...] = (None, None, None)  # noise, weights, epsilon
-        self.address = address_of(self.record)
+        self.address, self.entry = address_of(self.record), entry(act_program(), 2)
 
-    def set_arrays(self, rows: int, **arrays: Array | None) -> None:
-        """Write the addresses of obs, legal, explore, action and extras, [K, rows, ...], for acts of `rows` rows.
+    def set_arrays(
+        self, *, obs: Array, legal: Array | None, explore: Array, action: Array, player: Array | None = None,
+        extras: Mapping[str, Array] = NOTHING, counts: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Read and write these arrays from the next act on, [K, rows, ...] each.
 
-        Extras without a given array are written to an internal array.
+        player: one-hots [K, rows, P] of the players that observe, which are not in `obs`; None: they are, if any.
+        extras: those that are not given are written to arrays of its own.  counts: see `act`.
         """
-        record = self.record[0]
+        record, rows = self.record[0], explore.shape[1]
         if record["rows"] != rows:
             self._activations = np.empty(rows * self._outputs, np.float32)
             record["rows"], record["activations"] = rows, address_of(self._activations)
             self._unkept = {n: np.empty((self.agents, rows, *s), np.float32) for n, s in self.extras.items()}
-        for name, array in {**self._unkept, **arrays}.items():
+        if player is not None:
+            record["players"], record["narrow"] = player.shape[-1], address_of(obs)
+            obs = self._observed = np.concatenate([obs, player], -1)
+        given = {"obs": obs, "legal": legal, "explore": explore, "action": action, "counts": counts}
+        arrays = {**given, **self._unkept, **extras}
+        for name, array in arrays.items():
             record[name] = 0 if array is None else address_of(array)
 
-    def set_identity(self, numbers: Array, obs: Array) -> Array:
-        """At every act from now on, copy `obs` [K, rows, V] before the one-hots of the players `numbers` [K, rows].
+    def start_from(self, carry: None, counts: Array) -> None:
+        """Do nothing: no rule of the kernel carries a state on, or counts actions."""
 
-        Returns the observations of the network [K, rows, width], which the caller passes to `set_arrays`.
-        """
-        width = int(self.record["width"][0])
-        self.record["players"], self.record["narrow"] = width - obs.shape[-1], address_of(obs)
-        seen = np.zeros((*obs.shape[:2], width), np.float32)
-        np.put_along_axis(seen, obs.shape[-1] + numbers[..., None], 1.0, -1)
-        return seen
+    def carried(self) -> None:
+        """Return None, see `start_from`."""
 
     def refresh(self, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> None:
         """Write the addresses of the noise of several acts [K, acts, rows, ...], the weights, and epsilon [K, 1]."""
@@ -245,11 +252,12 @@ class CompiledActing:
                     record[f"{kind}_{axis}"] = size // 4
 
     def act(
-        self, inputs: ActInputs, noise: Mapping[str, Array], hyper: Mapping[str, Array], counts: Array | None = None
-    ) -> Acted:
+        self, inputs: ActInputs, noise: Mapping[str, Array], at: int, hyper: Mapping[str, Array],
+        counts: Array | None = None,
+    ) -> Acted:  # fmt: skip
         """Choose actions [K, B, ...]; equivalent to `Algorithm.act` and `Algorithm.to_units`.
 
-        noise, hyper: see `ActInputs`, in place of those of the inputs.
+        noise, hyper: see `refresh`.  at: number of the act among those of the noise.
         counts: [K] int64, rows of each agent that are computed, the first ones; None: all.
         """
         seen, explore = np.ascontiguousarray(inputs.obs, np.float32), inputs.explore
@@ -257,11 +265,9 @@ class CompiledActing:
         exploring = np.ascontiguousarray(explore)
         action = np.empty((*explore.shape, *self._shape), np.float32 if self._shape else np.int64)
         extras = {name: np.empty((*explore.shape, *shape), np.float32) for name, shape in self.extras.items()}
-        self.set_arrays(
-            explore.shape[1], obs=seen, legal=mask, explore=exploring, action=action, counts=counts, **extras
-        )
-        self.refresh({name: values[:, None] for name, values in noise.items()}, hyper)
-        act_program()(self.address, 0)
+        self.set_arrays(obs=seen, legal=mask, explore=exploring, action=action, extras=extras, counts=counts)
+        self.refresh(noise, hyper)
+        act_program()(self.address, at)
         return Acted(action, None, extras)
 
     @property

@@ -39,6 +39,13 @@ class Continuous:
         limited: Array = np.minimum(np.maximum(scaled, self.low), self.high)
         return limited
 
+    def in_units(self, ops: Ops, action: Any) -> Any:
+        """Return `to_units` of actions [..., A], in float32."""
+        center, reach, low, high = (
+            ops.tensor_like(action, values.tolist()) for values in (self.center, self.reach, self.low, self.high)
+        )
+        return ops.clip(center + reach * action, low, high)
+
     def scaled(self, ops: Ops, action: Any) -> Any:
         """Return stored actions [..., A] with the bounds at -1 and 1: the inverse of the scaling in `to_units`."""
         return (action - ops.tensor_like(action, self._center)) / ops.tensor_like(action, self._width)

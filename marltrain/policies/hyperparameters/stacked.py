@@ -120,6 +120,11 @@ class StackedHyperparameters:
                 result[:, places[name], row] = [schedule(steps) for steps in env_steps]
         return result
 
+    @property
+    def changes(self) -> int:
+        """Number of changes of a value so far."""
+        return self._changes
+
     def tensors(self) -> dict[str, Any]:
         """Return each hyperparameter as a tensor [K, 1]."""
         return dict(zip(self.columns, self._backend.ops.unstack(self.stacked()), strict=True))

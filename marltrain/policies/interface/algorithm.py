@@ -175,9 +175,10 @@ class Algorithm:
     memory on demand), `corrects_lag` (on-policy, but learns from rollouts that were acted with earlier weights, see
     `Rollout.lag`), `optimizer_epsilon`, `update_freq` and `batch_size` (defaults where neither the agent nor the
     trainer is given a value; None: the trainer's), `reads_triplets` (losses read the columns of `TripletTransitions`),
-    and two flags for faster acting. `acts_in_numpy`: the class's own `act` uses only `ops`, so that it can run in
-    numpy without the framework's overhead. `noise_by_rows`: the class's own `noise` of a + b rows is
-    the noise of a rows followed by that of b rows, so that it can be drawn for many acts at once.
+    and two flags for faster acting. `acts_in_numpy`: the class's own `act` uses only `ops` and its arguments, so that
+    it can run in numpy without the framework's overhead, or be recorded once as a program. `noise_by_rows`: the class's
+    own `noise` of a + b rows is the noise of a rows followed by that of b rows, so that it can be drawn for many acts
+    at once.
     """
 
     name: ClassVar[str]
@@ -210,6 +211,9 @@ class Algorithm:
     sampling: Sampling | None = None
     """How the noise of acts that sample the policy follows from uniform numbers, for exported policies; None for a
     deterministic policy."""
+    units: Continuous | None = None
+    """The scale and the bounds of actions of a Box, by which `to_units` converts them; None: they have the
+    environment's units."""
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
     recurrent: tuple[str, ...] = ()
@@ -310,8 +314,8 @@ class Algorithm:
         return carries_of(self.networks())
 
     def to_units(self, action: Array) -> Array:
-        """Convert the network's actions to the environment's units (identity unless overridden)."""
-        return action
+        """Convert the actions of `act` to the environment's units; see `units`."""
+        return action if self.units is None else self.units.to_units(action)
 
     def prepare(
         self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]

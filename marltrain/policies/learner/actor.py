@@ -1,4 +1,4 @@
-"""Acting of K agents of one algorithm, in compiled code, numpy or tensors, with their noise."""
+"""Acting of K agents of one algorithm: in compiled code, by a program, in numpy or in tensors, with their noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from marltrain.core.errors import error_text
 from marltrain.core.layout import Array, map_tree
+from marltrain.core.legal import Legal
+from marltrain.jit.notices import tell
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.batches.batch import Acted, ActInputs
@@ -22,6 +25,8 @@ from marltrain.policies.interface.recurrence import carries_of, column_of
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing
+    from marltrain.policies.learner.programs.act_program import ActProgram
+    from marltrain.policies.learner.programs.act_table import ActTables
 
 Rngs = Sequence[np.random.Generator]
 ROWS = 2048
@@ -96,6 +101,8 @@ class Actor:
     nets: name -> network used for acting.
     counts: [K, A] int64, how often exploring seats chose each action in training; A = 0 without counts.
     hyper: the agents' settings.
+    settings: [H, K, 1] float32, the same settings in the order of `hyper.names`, which compiled acts read; planned
+      updates write those of their rounds there.
     carried: name -> column of the state that acts carry from decision to decision; usually empty.
     recurrent: those of recurrent networks, by network; each act returns them as extras, too.
     noise: noise of the acts. A custom model is seeded from the same stream at every act, so its noise is not drawn
@@ -120,9 +127,16 @@ class Actor:
         self.noise = Noise(algorithm.noise, ahead=ahead)
         self.carried, self.recurrent = dict(algorithm.carry()), carries_of(algorithm.networks())
         self.counts = np.zeros((len(hyper.schedules), algorithm.counted_actions), np.int64)
+        self.settings = np.zeros((len(hyper.names), len(hyper.schedules), 1), np.float32)
+        self._seen = -1  # changes of the settings that it has
+        self._read: dict[str, Array] = dict(zip(hyper.names, self.settings, strict=True))
+        if self.counts.size:
+            self._read[ACTION_COUNTS] = np.zeros(self.counts.shape, np.float32)
         self._in_numpy: Mapping[str, Forward] | None = None
-        self._compiled: dict[int | None, CompiledActing | None] = {}
+        self._compiled: dict[int | None, CompiledActing | ActProgram | None] = {}
         self._functions: dict[int | None, Callable[..., Any]] = {}
+        self._tables: ActTables | None = None
+        self._recordable = backend.runs_programs and seeded is None and declares(algorithm, "act", "acts_in_numpy")
 
     def use(self, nets: Mapping[str, Network], statistics: Mapping[str, RunningStatistics]) -> None:
         """Set the networks and the running statistics used for acting."""
@@ -132,8 +146,12 @@ class Actor:
         self.nets, self._in_numpy = nets, views if in_numpy else None
         self._compiled, self._functions = {}, {}
 
-    def compiled(self, row: int | None = None) -> CompiledActing | None:
-        """Return the compiled acting of one agent or of all agents; None if unsupported."""
+    def compiled(self, row: int | None = None) -> CompiledActing | ActProgram | None:
+        """Return compiled acting of one agent or of all: by the kernel, else by a program; None if unsupported."""
+        kernel = self._kernel(row)
+        return self._program(row) if kernel is None and self._recordable else kernel
+
+    def _kernel(self, row: int | None) -> CompiledActing | None:
         supported = self.noise.ahead and self._in_numpy is not None and self._observed is None
         supported = supported and not self.carried
         form = self.algorithm.compiled_form() if supported else None
@@ -145,24 +163,71 @@ class Actor:
         network = self.nets[form.network]
         return CompiledActing(form, network, row) if is_known(network, free=form.rule == "gaussian") else None
 
-    def prepare(self, acting: CompiledActing, rngs: Rngs) -> tuple[int, int]:
+    def _program(self, row: int | None) -> ActProgram | None:
+        """Return acting by a program; None if `Algorithm.act` cannot be recorded, which a notice tells once."""
+        from marltrain.policies.learner.programs.act_program import ActProgram  # loads numba
+        from marltrain.policies.learner.programs.act_table import ActTables
+
+        plans: dict[str, Any] = {name: getattr(net, "plan", None) for name, net in self.nets.items()}
+        if type(self.algorithm).to_units is not Algorithm.to_units or None in plans.values():
+            return None
+        try:
+            if self._tables is None:
+                self._tables = ActTables(self._call, plans, self.algorithm.units)
+            return ActProgram(self._tables, self.nets, self._observed, self._sample(), row)
+        except Exception as error:  # of functions of the user, too; nothing has been changed
+            tell(f"{self.algorithm.name}: {self.backend.name} computes the acts, which cannot be recorded: "
+                 f"{error_text(error)}")  # fmt: skip
+            self._recordable = False
+            return None
+
+    def _sample(self) -> dict[str, Any]:
+        """Return inputs of an act of one row, with a mask if there can be one, by the names of `act_table`."""
+        algorithm, width = self.algorithm, Legal(self.algorithm.action_space).width
+        drawn = algorithm.noise([np.random.default_rng(0)], 1)
+        return {
+            "obs": algorithm.layout.empty((1, 1)), "player": None,
+            "legal": np.ones((1, 1, width), np.bool_) if width else None,
+            "explore": np.zeros((1, 1), np.bool_), "noise": drawn, "hyper": self._read,
+            "carry": {name: np.zeros((1, 1, *column.shape), column.dtype) for name, column in self.carried.items()},
+        }  # fmt: skip
+
+    def prepare(self, acting: CompiledActing | ActProgram, rngs: Rngs) -> tuple[int, int]:
         """Prepare acts of compiled code; return the index of the next act and the number of prepared acts.
 
         The caller counts the acts made with `noise.skip`.
         """
         noise, first, left = self.noise.prepared(rngs, acting.rows)
-        acting.refresh(noise, self.hyper.columns)
+        acting.refresh(noise, self._refreshed())
         return first, left
+
+    def _refreshed(self) -> Mapping[str, Array]:
+        """Return the present settings, name -> [K, 1], and the counts of actions; the same arrays in each call."""
+        if (changes := self.hyper.changes) != self._seen:
+            for name, own in zip(self.hyper.names, self.settings, strict=True):
+                own[...] = self.hyper.columns[name]
+            self._seen = changes
+        if self.counts.size:
+            self._read[ACTION_COUNTS][...] = self.counts
+        return self._read
 
     def act(self, inputs: ActInputs, rngs: Rngs) -> Acted:
         """Choose actions for all agents; noise is drawn for every row, independent of `inputs.explore`."""
-        return self._decided(None, inputs, self.noise.next(rngs, inputs.explore.shape[1]), rngs[0])
+        rows = inputs.explore.shape[1]
+        if (compiled := self._acting(None)) is None:
+            return self._decided(None, inputs, self.noise.next(rngs, rows), rngs[0])
+        noise, at, _ = self.noise.prepared(rngs, rows)
+        acted = compiled.act(inputs, noise, at, self._refreshed())
+        self.noise.skip(1)
+        return acted
 
     def act_dealt(
         self, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator, counts: Array
     ) -> Acted:
         """Choose actions with given noise; counts: [K] int64, rows of each agent that count, the first ones."""
-        return self._decided(None, inputs, noise, rng, counts)
+        if (compiled := self._acting(None)) is None:
+            return self._decided(None, inputs, noise, rng)
+        return compiled.act(inputs, _as_one_act(noise), 0, self._refreshed(), counts)
 
     def count(self, actions: Array, explored: Array) -> None:
         """Count actions [K, B] of training; explored: [K, B] bool, the rows that acted and explored."""
@@ -172,7 +237,16 @@ class Actor:
 
     def act_row(self, row: int, inputs: ActInputs, rng: np.random.Generator) -> Acted:
         """Choose actions for one agent only, [1, B, ...]."""
-        return self._decided(row, inputs, self.algorithm.noise([rng], inputs.explore.shape[1]), rng)
+        noise = self.algorithm.noise([rng], inputs.explore.shape[1])
+        if (compiled := self._acting(row)) is None:
+            return self._decided(row, inputs, noise, rng)
+        return compiled.act(inputs, _as_one_act(noise), 0, self._refreshed())
+
+    def _acting(self, row: int | None) -> CompiledActing | ActProgram | None:
+        """Return the compiled acting of single acts, the same in each call."""
+        if row not in self._compiled:
+            self._compiled[row] = self.compiled(row)
+        return self._compiled[row]
 
     def policy_numbers_of_row(self, row: int, inputs: ActInputs) -> dict[str, Array]:
         """Return `Algorithm.policy_numbers` of one agent, by the start of an episode, [1, B, A]; {} without them."""
@@ -189,17 +263,9 @@ class Actor:
         return {name: backend.numpy(value) for name, value in found.items()}
 
     def _decided(
-        self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator,
-        counts: Array | None = None,
-    ) -> Acted:  # fmt: skip
-        """Choose actions for one agent or for all agents: in compiled code, else in numpy, else in tensors.
-
-        counts: rows of each agent that count; compiled code computes no others.
-        """
-        if row not in self._compiled:
-            self._compiled[row] = self.compiled(row)
-        if (compiled := self._compiled[row]) is not None:
-            return compiled.act(inputs, noise, self.hyper.columns, counts)
+        self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator
+    ) -> Acted:
+        """Choose actions for one agent or for all agents: in numpy, else in tensors."""
         given = replace(inputs, carry=self._started(inputs), noise=noise)
         if self._observed is not None:
             observed = self._observed if row is None else self._observed.row(row)
@@ -253,6 +319,11 @@ class Actor:
             tensor(given.obs), tensor(given.legal), tensor(given.explore), tensor(given.carry), tensor(given.noise),
             self._numbers(row, self.hyper.tensors(), tensor), given.training,
         )  # fmt: skip
+
+
+def _as_one_act(noise: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the noise of an act [K, B, ...] as that of several acts, [K, 1, B, ...]."""
+    return {name: drawn[:, None] for name, drawn in noise.items()}
 
 
 def declares(algorithm: Algorithm, method: str, flag: str) -> bool:

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.core.layout import Array
+from marltrain.core.layout import VECTOR, Array, map_tree
 from marltrain.core.spec import Step
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, call, entry, f32, f64, record_at
-from marltrain.policies.compiled.acting import act_program
+from marltrain.jit.views import address_of, bools, call, f32, f64, record_at
+from marltrain.policies.compiled.acting import CompiledActing
 from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, is_due, rounds_at
+from marltrain.policies.learner.programs.act_program import ActProgram
 from marltrain.policies.memory.compiled.ring_kernel import (
     ROWS,
     is_free,
@@ -32,6 +33,7 @@ from marltrain.policies.memory.compiled.ring_kernel import (
 )
 from marltrain.policies.memory.compiled.states_kernel import STATES, StatesTable, has_room, state_arrived, states_at
 from marltrain.policies.memory.ring import Ring
+from marltrain.policies.memory.states import OWN
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.collecting.shared_rewards import SHARED, SharedRewards, share, shared_at
 from marltrain.trainer.seats.team_reward import TeamRewards
@@ -39,20 +41,20 @@ from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
-_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "act", "game", "batch",
+_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "game", "batch",
         "wrong", "remembered", "states", "shared")  # fmt: skip
 _ARRAYS = ("reward", "learned", "returns", "ended", "terminated", "truncated")
-_LISTS = ("actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
+_LISTS = ("act", "actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
 """Arguments of the fused kernel: numbers and addresses.
 
 most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: how many there are.
-act, game: addresses of kernels.  batch: address of the game kernel's arguments.
+game: address of the game kernel.  batch: address of its arguments.
 wrong: return value of the game kernel.  remembered: whether the outcome of the last step is recorded.
 states: address of STATES, or 0 if no global states are stored.
 shared: address of SHARED, or 0 if all players learn from their own rewards.
 reward, learned, returns, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
-actor: addresses of ACT, one for each learner; noise: number of its first act.
+act, actor: for each learner the address of the kernel that acts, and of its arguments; noise: number of its first act.
 ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row, the same for all.
 turn, size: for each group the address of its turn flags, and their number.
 scheduler: addresses of ROUNDS; read: index of the ring buffer that each reads.
@@ -66,16 +68,18 @@ def can_fuse(sync: SyncCollector) -> bool:
         return False
     for seated, view in zip(actors.learners, actors.views, strict=True):
         actor, ring = seated.learner.actor, streams.rings.get(seated.group)
-        acting = None if actor is None else actor.compiled()
+        acting = None if actor is None or not actor.noise.ahead else actor.compiled()
         if acting is None or not isinstance(view.index, slice):
             return False
         if ring is not None and not (takes(ring) and set(ring.extras) <= set(acting.extras)):
             return False
-    return len(streams.states) <= 1 and len(actors.learners) <= MOST
+    only_vectors = all(list(group.layout.shapes) == [VECTOR] for group in envs.spec.groups)
+    joined = any(states.kind != OWN for states in streams.states.values())
+    return len(streams.states) <= 1 and len(actors.learners) <= MOST and (only_vectors or not joined)
 
 
 PrepareUpdates = Callable[[UpdateScheduler, int, int], int]
-"""(scheduler, batch steps, address of its agents' ACT) -> batch steps allowed; see `UpdateScheduler`."""
+"""(scheduler, batch steps, address of its agents' settings) -> batch steps allowed; see `UpdateScheduler`."""
 
 
 class FusedCollector:
@@ -108,18 +112,17 @@ class FusedCollector:
             if seated.learner.actor is not None and (acting := seated.learner.actor.compiled()) is not None
         ]
         self._ring_tables: list[Array] = []
-        self._observed: dict[int, Array] = {}
         self._exploring: list[Array] | None = None
         self._capacities: list[int] = []
         self._record = np.zeros(1, FUSED)
         record = self._record[0]
         record["game"], record["batch"] = self.batch.entry, self.batch.address
-        record["act"] = entry(act_program(), 2)
         record["envs"], record["players"], record["returns"] = len(lengths), len(spec.players), address_of(returns)
         record["actors"], record["rings"], record["groups"] = len(self._acting), len(self.rings), len(spec.groups)
+        self._fill("act", [acting.entry for _, acting in self._acting])
         self._fill("actor", [acting.address for _, acting in self._acting])
-        addresses = [acting.address for _, acting in self._acting]
-        self._address_of = dict(zip(map(id, self.actors.learners), addresses, strict=True))
+        settings = [address_of(actor.settings) for actor, _ in self._acting]
+        self._settings_of = dict(zip(map(id, self.actors.learners), settings, strict=True))
         self._address = address_of(self._record)
 
     def advance(self, step: Step, most: int) -> Collected:
@@ -130,14 +133,17 @@ class FusedCollector:
         self._refresh(step)
         parts = zip(self._acting, self.actors.rngs, strict=True)
         drawn = [actor.prepare(acting, rngs) for (actor, acting), rngs in parts]
+        for i, (actor, acting) in enumerate(self._acting):
+            acting.start_from(self.actors.carry(i, step), actor.counts)
         self._fill("noise", [first for first, _ in drawn])
         self._fill("time", [ring.now for ring in self.rings])
         self._record["most"] = self._prepare_updates(min([most, *(left for _, left in drawn)]))
         streams = self.recorder.streams
         streams.torn = True  # an interrupt may occur between the call and the counts
         result: int = _program()(self._address)
-        for actor, _ in self._acting:
+        for i, (actor, acting) in enumerate(self._acting):
             actor.noise.skip(result)
+            self.actors.carries[i] = acting.carried()
         recorded = bool(self._record["remembered"][0])
         begun = result if recorded else result - 1
         for ring in self.rings:
@@ -160,7 +166,7 @@ class FusedCollector:
     def _prepare_updates(self, most: int) -> int:
         """Prepare the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:
-            most = min(most, self._prepare(scheduler, most, self._address_of.get(id(scheduler.seated.acting[0]), 0)))
+            most = min(most, self._prepare(scheduler, most, self._settings_of.get(id(scheduler.seated.acting[0]), 0)))
         prepared = [scheduler for scheduler in self._schedulers if scheduler.address]
         groups = [ring.index for ring in self.rings]
         self._record["schedulers"] = len(prepared)
@@ -175,19 +181,8 @@ class FusedCollector:
             return
         self._exploring, self._capacities = self.actors.exploring, capacities
         record = self._record[0]
-        for i, (seated, (_, acting)) in enumerate(zip(self.actors.learners, self._acting, strict=True)):
-            rows, group = self.actors.views[i].index, seated.group
-            legal, explore = step.legal[group], self.actors.exploring[i]
-            obs: Any = step.obs[group][rows]
-            if seated.agents[0].identity:
-                plain = obs.reshape(acting.agents, -1, obs.shape[-1])
-                self._observed[i] = obs = acting.set_identity(self.actors.numbers[i], plain)
-            kept = self.recorder.extras.get(group, {})
-            extras = {name: kept[name][rows] for name in acting.extras if name in kept}
-            acting.set_arrays(
-                explore.shape[1], obs=obs, legal=None if legal is None else legal[rows],
-                explore=explore, action=self.batch.actions[group][rows], **extras,
-            )  # fmt: skip
+        for i, (_, acting) in enumerate(self._acting):
+            self._set_arrays(i, acting, step)
         self._ring_tables = [self._table(ring, step) for ring in self.rings]
         self._fill("ring", [address_of(table) for table in self._ring_tables])
         for states in self.recorder.streams.states.values():
@@ -201,6 +196,19 @@ class FusedCollector:
         if self._team_rewards is not None:
             self._shared = SharedRewards(self._team_rewards, step.reward)
             record["shared"], record["learned"] = self._shared.address, address_of(self._shared.rewards)
+
+    def _set_arrays(self, i: int, acting: CompiledActing | ActProgram, step: Step) -> None:
+        """Let learner i act on the observations of a Step, and write to the actions of the game."""
+        seated, view = self.actors.learners[i], self.actors.views[i]
+        group, identity = seated.group, seated.agents[0].identity
+        legal, kept = step.legal[group], self.recorder.extras.get(group, {})
+        hot = self.actors.numbers[i][..., None] == np.arange(len(identity))
+        acting.set_arrays(
+            obs=map_tree(view.take, step.obs[group]), legal=None if legal is None else view.take(legal),
+            explore=self.actors.exploring[i], action=view.take(self.batch.actions[group]),
+            player=hot.astype(np.float32) if identity else None,
+            extras={name: view.take(kept[name]) for name in acting.extras if name in kept},
+        )  # fmt: skip
 
     def _table(self, ring: Ring, step: Step) -> Array:
         return ring_record(ring, step, self.batch.actions[ring.index], self.recorder.extras[ring.index])
@@ -216,7 +224,7 @@ def fused_steps(address: int) -> int:
     result, s.remembered = 0, 1
     while result < s.most:
         for i in range(s.actors):
-            call(s.act, (s.actor[i], s.noise[i] + result))
+            call(s.act[i], (s.actor[i], s.noise[i] + result))
         for i in range(s.rings):
             record_actions(rows_at(s.ring[i]), s.time[i] + result)
         s.wrong = call(s.game, (s.batch, STEP, 0, s.envs, 0))

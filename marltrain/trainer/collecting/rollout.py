@@ -65,10 +65,9 @@ class Actors:
         for i, seated in enumerate(self.learners):
             view, group = self.views[i], seated.group
             legal, turn = step.legal[group], view.take(step.turn[group])
-            self._forget_ended(i, step)
             mask = None if legal is None else view.take(legal)
             inputs = ActInputs(
-                self._observed(i, step), mask, self.exploring[i], self.carries[i], training=self._training,
+                self._observed(i, step), mask, self.exploring[i], self.carry(i, step), training=self._training,
                 member=self.cast.of(seated.agents[0], view.seats),
             )  # fmt: skip
             acted = seated.learner.act(inputs, turn=turn, rngs=self.rngs[i])
@@ -107,13 +106,13 @@ class Actors:
             rows, actor = (view.agents, view.seats * self.num_envs), seated.learner.actor
             self.carries.append(rebuilt(carry, state, rows, None if actor is None else actor.carried))
 
-    def _forget_ended(self, i: int, step: Step) -> None:
-        """Set the carry of every seat whose player or episode just ended to zero."""
-        if self.carries[i] is None:
-            return
-        players = list(self.spec.groups[self.learners[i].group].players)
-        over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
-        self.carries[i] = zeroed(self.carries[i], over)
+    def carry(self, i: int, step: Step) -> Any:
+        """Return the carry with which learner i decides; it is zero for seats whose player or episode just ended."""
+        if self.carries[i] is not None:
+            players = list(self.spec.groups[self.learners[i].group].players)
+            over = self.views[i].take((step.terminated | step.truncated)[players] | step.ended)
+            self.carries[i] = zeroed(self.carries[i], over)
+        return self.carries[i]
 
 
 class _View:

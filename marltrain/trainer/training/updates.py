@@ -69,14 +69,14 @@ class Updates:
         if metrics.error is not None:
             raise metrics.error
 
-    def prepare(self, scheduler: UpdateScheduler, steps: int, act: int) -> int:
+    def prepare(self, scheduler: UpdateScheduler, steps: int, acting: int) -> int:
         """Prepare the updates that compiled code makes during `steps` batch steps; return the number of steps allowed.
 
-        There are none if a callback may change agents at each update.  act: see `UpdateScheduler.prepare_updates`.
+        There are none if a callback may change agents at each update.  acting: see `UpdateScheduler.prepare_updates`.
         """
         if self._events.callbacks.interfering(["on_update_start", "on_update_end"]):
             return min(steps, scheduler.steps_left)
-        return scheduler.prepare_updates(self._counters.env_steps, steps, self._most, act)
+        return scheduler.prepare_updates(self._counters.env_steps, steps, self._most, acting)
 
     def settle(self) -> None:
         """Wait for updates that overlap with collecting; afterwards agents can be tested, saved or masked."""

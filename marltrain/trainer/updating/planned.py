@@ -48,16 +48,16 @@ class PlannedScheduler(UpdateScheduler):
         self._plan_steps += steps
         super().count_steps(steps)
 
-    def prepare_updates(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
+    def prepare_updates(self, env_steps: int, steps: int, most: int | None, acting: int) -> int:
         """See `UpdateScheduler`."""
         compiled, self.address = self._compiled, 0
-        if compiled is None or not (compiled.pending or self._new_plan(compiled, env_steps, most, act)):
-            return super().prepare_updates(env_steps, steps, most, act)
+        if compiled is None or not (compiled.pending or self._new_plan(compiled, env_steps, most, acting)):
+            return super().prepare_updates(env_steps, steps, most, acting)
         self.address = compiled.address
         compiled.prepare_call(self._plan_steps)
         return min(steps, compiled.plan[-1].after - self._plan_steps)
 
-    def _new_plan(self, compiled: PlannedUpdates, env_steps: int, most: int | None, act: int) -> bool:
+    def _new_plan(self, compiled: PlannedUpdates, env_steps: int, most: int | None, acting: int) -> bool:
         """Plan the next rounds; return whether there are any."""
         compiled.drop_plan()
         if compiled.batch_size != (batch_size := self._batch_size()):
@@ -77,7 +77,7 @@ class PlannedScheduler(UpdateScheduler):
         if not plan:
             return False
         ready, self._plan_steps = self._started(plan[0].after), 0
-        return compiled.set_plan(plan, ready, rngs_of(self.seated, ready), act)
+        return compiled.set_plan(plan, ready, rngs_of(self.seated, ready), acting)
 
     def take_metrics(self) -> UpdateMetrics | None:
         """See `UpdateScheduler`; call it before `count_steps` counts the batch steps of the call."""

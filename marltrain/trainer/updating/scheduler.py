@@ -178,11 +178,11 @@ class UpdateScheduler:
         """Number of batch steps until the next update is due."""
         return batch_steps_left(self.update_schedule, self.num_envs, self._steps_since_update)
 
-    def prepare_updates(self, env_steps: int, steps: int, most: int | None, act: int) -> int:
+    def prepare_updates(self, env_steps: int, steps: int, most: int | None, acting: int) -> int:
         """Prepare the updates of compiled code, if it can make them; return the batch steps allowed before `update`.
 
         env_steps: env steps of the run so far.  steps: batch steps at most.  most: see `update`.
-        act: address of the arguments of the agents' act kernel (ACT).
+        acting: address of the settings that the agents' acts read, see `Actor.settings`, or 0.
         """
         return min(steps, self.steps_left)
 

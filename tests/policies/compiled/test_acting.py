@@ -144,12 +144,12 @@ def test_rows_are_acted_on_alike_alone_and_among_others(kind, inputs):
     acting, rng = native.actor.compiled(), np.random.default_rng(0)
     obs = rng.normal(size=(3, 5, inputs)).astype(np.float32)
     legal, explore = rng.random((3, 5, 5)) < 0.7, rng.random((3, 5)) < 0.5
-    noise = native.algorithm.noise(rng.spawn(3), 5)
-    act_directly = acting.act(ActInputs(obs, legal, explore), noise, native.hyper.columns)
+    noise = {name: values[:, None] for name, values in native.algorithm.noise(rng.spawn(3), 5).items()}
+    act_directly = acting.act(ActInputs(obs, legal, explore), noise, 0, native.hyper.columns)
     for row in range(5):
         only = slice(row, row + 1)
-        own = {name: values[:, only] for name, values in noise.items()}
-        alone = acting.act(ActInputs(obs[:, only], legal[:, only], explore[:, only]), own, native.hyper.columns)
+        own = {name: values[:, :, only] for name, values in noise.items()}
+        alone = acting.act(ActInputs(obs[:, only], legal[:, only], explore[:, only]), own, 0, native.hyper.columns)
         np.testing.assert_array_equal(alone.action, act_directly.action[:, only])
         for name, values in alone.extras.items():
             np.testing.assert_array_equal(values, act_directly.extras[name][:, only])
@@ -272,7 +272,7 @@ def test_what_an_algorithm_says_wrongly_is_told():
     obs, on = np.zeros((1, 2, 5), np.float32), np.ones((1, 2), bool)
     for sample in (np.zeros((1, 2, 3)), np.zeros((1, 2, 4), np.float32), np.zeros((1, 2, 6), np.float32)[..., ::2]):
         with pytest.raises(TypeError, match=r"noise 'sample' .* must be float32 \(1, 1, 2, 3\)"):
-            acting.act(ActInputs(obs, None, on), {"sample": sample}, learner.hyper.columns)
+            acting.act(ActInputs(obs, None, on), {"sample": sample[:, None]}, 0, learner.hyper.columns)
 
 
 def test_acts_are_by_the_networks_that_it_acts_with():

@@ -89,10 +89,10 @@ class TestGreedy:
         """Noise is highest for the last choice of the first agent, and for the second choice of the other one."""
         acting = CompiledActing(CompiledForm("q", "epsilon_greedy"), stack([IDENTITY, SWAPPED]))
         rows = len(obs[0])
-        choice = np.tile(of([[[0.1, 0.2, 0.9]], [[0.1, 0.9, 0.2]]]), (1, rows, 1))
-        noise = {"coin": np.full((2, rows), coin, np.float32), "choice": choice}
+        choice = np.tile(of([[[[0.1, 0.2, 0.9]]], [[[0.1, 0.9, 0.2]]]]), (1, 1, rows, 1))
+        noise = {"coin": np.full((2, 1, rows), coin, np.float32), "choice": choice}
         on = np.broadcast_to(np.asarray(explore), (2, rows))
-        acted = acting.act(ActInputs(of(obs), legal, on), noise, {"epsilon": of(epsilon)[:, None]})
+        acted = acting.act(ActInputs(of(obs), legal, on), noise, 0, {"epsilon": of(epsilon)[:, None]})
         assert acted.extras == {}
         return acted.action.tolist()
 
@@ -125,7 +125,7 @@ class TestSample:
     def act(self, obs, noise, explore, legal=None):
         acting = CompiledActing(CompiledForm("actor", "categorical"), stack([IDENTITY]))
         mask = None if legal is None else of([legal], bool)
-        acted = acting.act(ActInputs(of([obs]), mask, of([explore], bool)), {"sample": of([noise])}, {})
+        acted = acting.act(ActInputs(of([obs]), mask, of([explore], bool)), {"sample": of([[noise]])}, 0, {})
         return acted.action[0].tolist(), acted.extras["log_prob"][0]
 
     def test_the_mode_or_the_highest_sum(self):
@@ -148,8 +148,8 @@ def test_hidden_layers_by_hand():
     weights = [1, -1, -1, 1, 0, 0, 2, 0, -1, 0, 1, -1, 0, 1, 2]
     acting = CompiledActing(CompiledForm("q", "epsilon_greedy"), stack([weights], hidden=(2,)))
     obs = of([[[3, 1], [1, 3], [1, 1], [1, 1.25], [1, 2]]])
-    noise = {"coin": np.ones((1, 5), np.float32), "choice": np.zeros((1, 5, 3), np.float32)}
-    acted = acting.act(ActInputs(obs, None, np.ones((1, 5), bool)), noise, {"epsilon": of([[0]])})
+    noise = {"coin": np.ones((1, 1, 5), np.float32), "choice": np.zeros((1, 1, 5, 3), np.float32)}
+    acted = acting.act(ActInputs(obs, None, np.ones((1, 5), bool)), noise, 0, {"epsilon": of([[0]])})
     assert acted.action.tolist() == [[0, 1, 2, 2, 1]]
 
 
@@ -162,7 +162,7 @@ class TestGaussian:
     def act(self, obs, noise, explore):
         form = CompiledForm("actor", "gaussian", actions=self.ACTIONS)
         acting = CompiledActing(form, stack([self.WEIGHTS], choices=2, free=2))
-        acted = acting.act(ActInputs(of([obs]), None, of([explore], bool)), {"sample": of([noise])}, {})
+        acted = acting.act(ActInputs(of([obs]), None, of([explore], bool)), {"sample": of([[noise]])}, 0, {})
         assert acted.action.dtype == np.float32
         return acted.action[0], acted.extras["raw"][0], acted.extras["log_prob"][0]
 

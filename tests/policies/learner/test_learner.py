@@ -372,7 +372,7 @@ def test_acts_made_ready_for_compiled_code_draw_what_acts_do(kind):
     acting, rngs = mine.actor.compiled(), [learner.rngs("act") for learner in both]
     assert acting is not None
     obs, on = np.zeros((1, 3, 5), np.float32), np.ones((1, 3), bool)
-    acting.set_arrays(3, obs=obs, legal=None, explore=on, action=np.zeros((1, 3), np.int64))
+    acting.set_arrays(obs=obs, legal=None, explore=on, action=np.zeros((1, 3), np.int64))
     result = 0
     while result < 10:
         first, left = mine.actor.prepare(acting, rngs[0])

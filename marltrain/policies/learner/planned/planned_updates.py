@@ -86,7 +86,6 @@ class PlannedUpdates:
         self._record = np.zeros(1, ROUNDS)
         record = self._record[0]
         record["agents"], record["settings"] = learner.num_agents, len(self._names)
-        record["epsilon_index"] = self._names.index("epsilon") if "epsilon" in self._names else -1
         record["numbers"] = address_of(self._numbers)
         self.address = address_of(self._record)
         self.resize(batch_size)
@@ -134,13 +133,13 @@ class PlannedUpdates:
         self.plan = ()
 
     def set_plan(
-        self, plan: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], act: int
+        self, plan: Sequence[DueUpdates], learn: Array, rngs: Sequence[np.random.Generator | None], acting: int
     ) -> bool:
         """Write the next rounds of updates, for the agents that `learn` [K] bool; return whether they can be made.
 
         They cannot if a phase has no program.
         rngs: K random generators for drawing rows; None for an agent that does not learn.
-        act: the address of the agents' ACT record.
+        acting: the address of the hyperparameters that the agents' acts read, see `Actor.settings`, or 0.
         """
         learner, record, columns = self.learner, self._record[0], self._columns(learn)
         if columns is not self._read and not self._set_programs(columns, learn):
@@ -165,7 +164,7 @@ class PlannedUpdates:
             record[name] = address_of(array)
         self._kept = tuple(arrays.values())
         record["scaling"] = address_of(self._rewards.record) if self._rewards.changes(scale) else 0
-        record["rounds"], record["act"] = len(plan), act
+        record["rounds"], record["acting"] = len(plan), acting
         record["round"] = record["made"] = record["broken"] = 0
         self._set_rows(rngs, gamma, env_steps)
         return True

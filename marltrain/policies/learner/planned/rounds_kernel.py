@@ -10,7 +10,6 @@ import numpy as np
 
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import bools, call, copy, f32, i64, record_at
-from marltrain.policies.compiled.acting import ACT, act_at
 from marltrain.policies.compiled.reward_kernel import SCALING, scale_rewards, scaling_at
 
 _ONE = (
@@ -18,7 +17,7 @@ _ONE = (
     "rounds", "after", "updates",  # R rounds: batch steps of the plan before each [R]; updates of each [R]
     "begun",  # batch steps of the plan made before the call
     "round", "made", "broken",  # rounds begun and updates made so far; whether the last update could not be made
-    "act", "epsilon_index",  # address of an ACT, whose epsilon is that hyperparameter; -1: of none
+    "acting",  # address of the hyperparameters that acting reads, float32 [H, K], or 0
     "agents", "settings",  # K; number of hyperparameters H
     "hyper", "gamma",  # float32 [R, H, K], float64 [R, K]
     "scaling", "reward_scale",  # address of a SCALING, or 0: rewards do not change; its factors, float64 [R, ...]
@@ -85,13 +84,13 @@ def make_round(address: int, now: int) -> int:
 
 @compiled
 def begin_round(u: Any) -> int:
-    """Set the hyperparameters of the next round, for acting and for the programs; return the number of updates."""
+    """Set the hyperparameters of the next round, of acting and of the programs; return the number of updates."""
     each, count = 4 * u.agents, i64(u.updates, u.rounds)[u.round]
     u.round += 1
     hyper = of_round(u, u.hyper, u.settings * each)
     copy(hyper, u.numbers, u.settings * each)
-    if u.epsilon_index >= 0:
-        copy(hyper + u.epsilon_index * each, act_at(u.act).epsilon, each)
+    if u.acting:
+        copy(hyper, u.acting, u.settings * each)
     if u.scaling:
         s = scaling_at(u.scaling)
         s.scale = of_round(u, u.reward_scale, 8 * s.agents)
@@ -161,4 +160,4 @@ def scale_drawn(u: Any, rewards: int, weights: int, learn: int, rows: int) -> No
 @functools.cache
 def rounds_program() -> Any:
     """Return the compiled `make_round`, from the disk cache if it is there."""
-    return program(make_round, ACT, DRAW, PHASE, SCALING, ROUNDS)
+    return program(make_round, DRAW, PHASE, SCALING, ROUNDS)
