@@ -205,6 +205,7 @@ class DecentralizedTrainer:
         exploration_mask: Mask | None = None,
         plot: bool = True,
         *,
+        rotate: bool = False,
         test_agents: Agents | None = None,
         rotate_tests: bool = True,
         resume: str | Path | None = None,
@@ -220,6 +221,9 @@ class DecentralizedTrainer:
         whose agents can learn, and all seats. In a mapping that holds True only, seats left out are False; in one that
         holds False only, they are as with None.
         plot: draw metrics.png at the end.
+        rotate: the agents move on by one seat after each episode, among seats of equal spaces, in training and in
+        tests. Masks, rewards and columns of tables are then by entry of `agents`, named by the player whose seat the
+        entry has first. An agent learns from its own decisions in all its seats.
         test_agents: the line-up that plays the tests, given as `agents`; it moves on by one seat per episode, among
         seats of equal spaces. rotate_tests=False: every agent of it stays in its seat, as teams need it.
         resume: folder of a run: continues from its newest checkpoint (see `Checkpoint`), or from a given one
@@ -244,7 +248,9 @@ class DecentralizedTrainer:
         exits at once. An exception is raised again after the last agents are saved.
         Raises AgentError, MaskError or ConfigError before training starts, SaveError for a damaged checkpoint.
         """
-        asked = TrainSettings(plot=plot, any_threads=any_threads, rotate_tests=rotate_tests, on_interrupt=on_interrupt)
+        asked = TrainSettings(
+            plot=plot, any_threads=any_threads, rotate=rotate, rotate_tests=rotate_tests, on_interrupt=on_interrupt
+        )
         validate(asked, "DecentralizedTrainer.train")
         with ExitStack() as stack:
             stack.enter_context(at_work(self, without_seats(agents), training=True))
@@ -253,8 +259,8 @@ class DecentralizedTrainer:
             if earlier is not None and earlier is not self.run:
                 setup = take_over(setup, earlier)
             call = TrainCall(
-                agents, learning_mask, exploration_mask, test_agents, asked.rotate_tests, resume, asked.any_threads,
-                self.run, earlier,
+                agents, learning_mask, exploration_mask, asked.rotate, test_agents, asked.rotate_tests, resume,
+                asked.any_threads, self.run, earlier,
             )  # fmt: skip
             context, found = prepare(setup, call, stack)
             self.setup, self.run = replace(setup, seed=context.seed), Run(self, context, stack)

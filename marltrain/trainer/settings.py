@@ -124,6 +124,7 @@ class TrainSettings:
 
     plot: bool = setting(True, doc="plot the run at its end")
     any_threads: bool = setting(False, doc="allow another number of threads on resume")
+    rotate: bool = setting(False, doc="agents move on by one seat of equal spaces after each training episode")
     rotate_tests: bool = setting(True, doc="test_agents move on by one seat after each episode")
     on_interrupt: str = setting(
         "return", doc="what train does after Ctrl-C or SIGTERM, once the run is saved", choices=("return", "raise")

@@ -57,12 +57,12 @@ def results_of(
     rotate: bool,
     learning: Array,
     own: bool,
-    members: Sequence[str],
+    columns: Sequence[str],
 ) -> EarlierRun:
     """Return the results of an earlier run for a call that continues it.
 
     line_up: the agents that play the tests of the new call.  rotate: whether they change seats.
-    learning: [P] bool.  own: whether it is a run of the same trainer.  members: see `Cast.columns`.
+    learning: [P] bool.  own: whether it is a run of the same trainer.  columns: see `episode_columns`.
     Raises ConfigError if the players differ, because the tables have a column for each player. Raises SaveError for a
     callback whose state is not JSON values.
     """
@@ -72,10 +72,10 @@ def results_of(
             f"go_on: {spec.name} has the players {', '.join(spec.names)}, and the run had {', '.join(names)}. Give an "
             "environment with the same players, or leave go_on out"
         )
-    if list(members) != list(run.actors.cast.columns):
+    if list(columns) != list(run.columns):
         raise ConfigError(
-            f"go_on: the table of episodes has the columns {list(run.actors.cast.columns)} of sets of policies, and "
-            f"this call needs {list(members)}: keep the sets in their seats, or leave go_on out"
+            f"go_on: the table of episodes has the further columns {list(run.columns)}, and this call needs "
+            f"{list(columns)}: keep rotate= and the sets of policies in their seats, or leave go_on out"
         )
     same_agents = all(agent is other for agent, other in zip(line_up, context.line_up.agents, strict=True))
     same_learners = bool((run.masks.wanted[0] == learning).all())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from marltrain.core.errors import AgentError, ConfigError, warn
 from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.agents.mixed import MixedAgent
@@ -15,7 +16,9 @@ from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.trainer.seats.seats import LearnerSeats
+from marltrain.trainer.seats.sides import teams_of
 from marltrain.trainer.settings import TrainerSettings
+from marltrain.trainer.training.context import TrainerSetup
 from marltrain.trainer.updating.update_schedule import Defaults, schedule_of
 
 NOTHING = "nothing is learned"
@@ -70,6 +73,33 @@ def check_lag(learners: Sequence[LearnerSeats], max_lag: int | None) -> None:
             f"sync=False: the agent of {seated.who} learns on-policy, and {learner.algorithm.name} does not correct "
             f"for actions that were chosen by earlier weights. Use {', '.join(able)}, an off-policy algorithm, "
             "max_lag=0, or leave sync=False out"
+        )
+
+
+def check_rotation(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) -> None:
+    """Raise ConfigError if agents cannot change seats in a run."""
+    settings, copies = setup.settings, setup.source.copies
+    if all(group.size == 1 for group in spec.groups):
+        kinds = "; ".join(
+            f"{player.name}: {player.observation_space}, {player.action_space}" for player in spec.players
+        )
+        raise ConfigError(
+            f"rotate=True: agents change seats of equal spaces, and {spec.name} has no two seats of equal spaces "
+            f"({kinds}): leave rotate out"
+        )
+    if settings.runners is not None or copies:
+        what = f"runners={settings.runners}" if not copies else "copies of the environment"
+        raise ConfigError(f"rotate=True does not support {what}: leave one of them out")
+    if told := [agent for agent in agents if agent.identity]:
+        raise ConfigError(
+            f"rotate=True: {told[0]!r} tells the players apart by their seats (identify=True), and they change: leave "
+            "one of them out"
+        )
+    teams = set(teams_of(agents, spec.names).values())
+    if isinstance(setup.team_reward, Mapping) or len(teams) > 1:
+        raise ConfigError(
+            "rotate=True moves each agent by one seat, which would tear teams apart (teams of team_reward, or of "
+            "algorithms that learn together): leave rotate out"
         )
 
 

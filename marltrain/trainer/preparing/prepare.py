@@ -17,11 +17,11 @@ from marltrain.envs import VectorEnv
 from marltrain.envs.goals import goal_reward
 from marltrain.envs.population import PopulationVectorEnv, plain_names
 from marltrain.envs.python.probe import closed
+from marltrain.envs.rotating import RotatingVectorEnv
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.memory.states import OWN
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.adapting.criterion import CriterionCallback
-from marltrain.trainer.collecting.cast import Cast
 from marltrain.trainer.evaluating.evaluation import Evaluation
 from marltrain.trainer.evaluating.population import PopulationEvaluation
 from marltrain.trainer.events.callbacks import CallbackList
@@ -29,7 +29,13 @@ from marltrain.trainer.events.counters import Counters
 from marltrain.trainer.events.due import Budgets
 from marltrain.trainer.preparing.built_in import built_in_callbacks
 from marltrain.trainer.preparing.continuation import results_of, same_memory
-from marltrain.trainer.preparing.preflight import check_lag, check_line_up, check_sets, warn_of_early_end
+from marltrain.trainer.preparing.preflight import (
+    check_lag,
+    check_line_up,
+    check_rotation,
+    check_sets,
+    warn_of_early_end,
+)
 from marltrain.trainer.preparing.resume import (
     arguments_of,
     check,
@@ -47,7 +53,7 @@ from marltrain.trainer.seats.seats import Seating, Seats
 from marltrain.trainer.seats.team_reward import check_one_reward, try_team_reward
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.training.context import EarlierRun, RunContext, TrainerSetup
-from marltrain.trainer.training.run import Run
+from marltrain.trainer.training.run import Run, episode_columns
 from marltrain.trainer.training.snapshot import check_frames
 from marltrain.trainer.updating.asynchronous import AsyncScheduler, learning_thread
 from marltrain.trainer.updating.planned import PlannedScheduler
@@ -78,6 +84,7 @@ class TrainCall:
     agents: Any
     learning_mask: Mask | None
     exploration_mask: Mask | None
+    rotate: bool
     test_agents: Any
     rotate_tests: bool
     resume: str | Path | None
@@ -93,7 +100,7 @@ class TrainCall:
     @property
     def rotates(self) -> bool:
         """Whether the agents that play the tests change seats."""
-        return self.test_agents is not None and self.rotate_tests
+        return (self.rotate or self.test_agents is not None) and self.rotate_tests
 
 
 def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[RunContext, FoundCheckpoint | None]:
@@ -111,6 +118,9 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     spec, num_envs = envs.spec, envs.num_envs
     try_team_reward(setup.team_reward, plain_names(spec.names, len(setup.source.copies)))
     call = call.seated(spec)
+    if call.rotate:
+        check_rotation(spec, call.agents, setup)
+        envs = RotatingVectorEnv(envs)
     seating, line_up = _seatings(setup, call, spec, stack)
     masks = learning, exploring = _masks(call, spec)
     earlier = _earlier(call, spec, seating, line_up, learning)
@@ -136,7 +146,7 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     folder = None if setup.only_checkpoints else checkpoints
     if folder is not None:
         tests = None if call.test_agents is None else (call.test_agents, call.rotates)
-        record(folder.path, setup, spec, call.agents, masks, streams.full_size, tests)
+        record(folder.path, setup, spec, call.agents, masks, streams.full_size, tests, rotate=call.rotate)
     calls = 0 if previous is None else previous.calls
     path = None if folder is None else folder.path
     if job is not None:
@@ -248,7 +258,7 @@ def _earlier(call: TrainCall, spec: EnvSpec, seating: Seating, line_up: Seating,
     rotate, own = call.rotates, call.earlier is call.previous
     return results_of(
         call.earlier, spec, line_up.agents, rotate=rotate, learning=learning, own=own,
-        members=list(Cast(spec, seating.learners, 1).columns),
+        columns=list(episode_columns(spec, seating.learners, rotate=call.rotate)),
     )  # fmt: skip
 
 
@@ -262,7 +272,8 @@ def _manifest(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, masks: tuple[
         check_frames(spec, memory=setup.checkpoint.settings.memory)
     return {
         "seed": setup.seed,
-        "call": arguments_of(setup, spec, call.agents, call.test_agents, masks, rotate_tests=call.rotate_tests),
+        "call": arguments_of(setup, spec, call.agents, call.test_agents, masks, rotate=call.rotate,
+                             rotate_tests=call.rotate_tests),
         "versions": versions(), "threads": threads(call.agents), "reproducible": spec.reproducible,
     }  # fmt: skip
 

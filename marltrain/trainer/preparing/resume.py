@@ -46,6 +46,7 @@ def arguments_of(
     test_agents: Sequence[Agent] | None,
     masks: tuple[Array, Array],
     *,
+    rotate: bool,
     rotate_tests: bool,
 ) -> dict[str, Any]:
     """Return the arguments that a resumed call of `train` must repeat, as JSON values."""
@@ -66,7 +67,8 @@ def arguments_of(
         },
         "agents": _described(agents, agents),
         "test_agents": None if test_agents is None else _described(test_agents, [*agents, *test_agents]),
-        **({} if test_agents is None or rotate_tests else {"rotate_tests": False}),
+        **({"rotate": True} if rotate else {}),
+        **({} if rotate_tests or not (rotate or test_agents is not None) else {"rotate_tests": False}),
         "learning_mask": learning.tolist(),
         "exploration_mask": exploring.tolist(),
     }

@@ -38,14 +38,15 @@ a password."""
 
 def record(
     folder: Path, setup: TrainerSetup, spec: EnvSpec, agents: Sequence[Agent], masks: tuple[Array, Array], memory: int,
-    line_up: tuple[Sequence[Agent], bool] | None = None,
+    line_up: tuple[Sequence[Agent], bool] | None = None, *, rotate: bool = False,
 ) -> None:  # fmt: skip
     """Write config.json: environment, trainer settings, each seat's agent, seed, versions, processor and threads.
 
     Seats that hold the same agent have the same "agent_index". "given": the trainer's settings that other values do not
     replace. "code": what changes the run and has no JSON form, such as functions. "reward_metric": that function, by
     its name and the hash of its code. "tests": null, or the line-up of the tests: "agents", the "agent_index" of
-    those that train and the "type" of others, and "rotate", whether they change seats.
+    those that train and the "type" of others, and "rotate", whether they change seats. "rotate": true, if the agents
+    change seats in training.
 
     memory: bytes of the rows to learn from, when the memory is full.  line_up: the agents that play the tests and
     whether they change seats; None: the agents that train.
@@ -76,6 +77,7 @@ def record(
             "code": _code(setup, agents),
             "reward_metric": None if setup.reward_metric is None else described_function(setup.reward_metric),
             "seats": seats,
+            **({"rotate": True} if rotate else {}),
             "tests": None if line_up is None else _tests(*line_up, held),
             "callbacks": [to_json(_without_places(described_callback(callback))) for callback in setup.callbacks],
             "versions": {

@@ -8,9 +8,11 @@ from contextlib import ExitStack
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.core.spec import Step
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.envs.population import plain_names
+from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.trainer.collecting.cast import Cast
 from marltrain.trainer.collecting.episodes import FinishedEpisodes, RunningEpisodes
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.selection import ModelSelection
@@ -22,6 +24,7 @@ from marltrain.trainer.reporting.history import History
 from marltrain.trainer.reporting.user_scalars import Scalars
 from marltrain.trainer.saving.interrupts import Interrupts
 from marltrain.trainer.seats.masks import Masks
+from marltrain.trainer.seats.seats import LearnerSeats
 from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.training.context import RunContext
 from marltrain.trainer.training.make_collector import make_collector
@@ -40,6 +43,7 @@ class Run:
     history, faults: its tables.  scalars: the user's numbers.  selection: the tests and the best of them.
     due: when work is due.  events: calls the callbacks.  interrupts: Ctrl-C and SIGTERM.
     actors, collector, updates: act, step the environments, and learn.
+    columns: further columns of the table of episodes, with their dtypes.
     calls: number of `train` calls of the trainer.  reason: reason of the end, "" during training.
     started, finished: whether `on_train_start` and `on_train_end` were called.
     continued: whether another call of `train` continues this run.
@@ -61,7 +65,9 @@ class Run:
         self.team_rewards = _team_rewards(context)
         self.traffic = Traffic()
         self.actors = Actors(spec, context.seating.learners, num_envs, "act")
-        self.history = earlier.history if earlier is not None else History(spec.names, folder, self.actors.cast.columns)
+        rotating = isinstance(context.envs, RotatingVectorEnv)
+        self.columns = episode_columns(spec, context.seating.learners, rotate=rotating)
+        self.history = earlier.history if earlier is not None else History(spec.names, folder, self.columns)
         self.faults = FaultTable(folder) if earlier is None else earlier.faults
         self.events = Events(trainer, context.all_callbacks, self.counters, self.clock, self.traffic)
         labels = [label for seated in context.seating.learners for label in seated.labels]
@@ -196,11 +202,13 @@ class Run:
     def _finished(self, finished: FinishedEpisodes) -> None:
         """Record finished episodes and call the callbacks."""
         recorded = dict(self.context.envs.recorded)
-        members = self.actors.cast.finished(finished.envs, finished.returns)
+        more = self.actors.cast.finished(finished.envs, finished.returns)
+        if isinstance(self.context.envs, RotatingVectorEnv):
+            more += list(self.context.envs.ended_seats[:, finished.envs])
         self.history.add_episodes(
             envs=finished.envs, env_steps=self.counters.env_steps, lengths=finished.lengths,
             seconds=self.clock.seconds, returns=finished.returns,
-            records=[recorded.get(e, {}) for e in finished.envs.tolist()] if recorded else (), more=members,
+            records=[recorded.get(e, {}) for e in finished.envs.tolist()] if recorded else (), more=more,
         )  # fmt: skip
         for i, e in enumerate(finished.envs.tolist()):
             self.counters.episodes += 1
@@ -210,6 +218,12 @@ class Run:
             )  # fmt: skip
         self.actors.cast.draw(finished.begun)
         self.tell_starts(finished.begun.tolist())
+
+
+def episode_columns(spec: EnvSpec, learners: Sequence[LearnerSeats], *, rotate: bool) -> dict[str, type]:
+    """Return the further columns of the table of episodes, with their dtypes; rotate: the agents change seats."""
+    seats = {f"seat/{name}": np.int64 for name in spec.names} if rotate else {}
+    return {**Cast(spec, learners, 1).columns, **seats}
 
 
 def _team_rewards(context: RunContext) -> TeamRewards | None:

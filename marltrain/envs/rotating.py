@@ -1,0 +1,124 @@
+"""RotatingVectorEnv: the players of a vector environment change seats from episode to episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from marltrain.core.layout import Array
+from marltrain.core.spec import Step, empty_actions
+from marltrain.envs.vector import VectorEnv
+
+
+class RotatingVectorEnv(VectorEnv):
+    """A vector environment whose arrays have the entries of a line-up in place of seats.
+
+    In episode j of environment e, entry i of a group of P seats of equal spaces has seat (i + j + e) mod P. Rows of
+    players in all arrays of a Step, and of actions, are then those of entry i. Groups of one seat do not change.
+
+    seats: [P, E] int64, index of the player that each entry controls in the running episode.
+    ended_seats: the same, of the episode to which the rewards and ends of the last Step belong.
+    """
+
+    def __init__(self, envs: VectorEnv) -> None:
+        """Take the environments, which this one then owns."""
+        self.envs, self.spec, self.num_envs, self.source = envs, envs.spec, envs.num_envs, envs.source
+        self._step = Step.empty(self.spec, self.num_envs)
+        self._actions = empty_actions(self.spec, self.num_envs)
+        self._columns = np.arange(self.num_envs)[None]
+        self.seats = self.ended_seats = np.zeros((len(self.spec.players), self.num_envs), np.int64)
+        self._rows: list[Array] = []
+
+    def reset(self, seed: int) -> Step:
+        """See VectorEnv."""
+        step = self.envs.reset(seed)
+        self._turn(step.episode)
+        self.ended_seats = self.seats
+        return self._seen(step, self._rows)
+
+    def send(self, actions: tuple[Array, ...]) -> None:
+        """See VectorEnv."""
+        for rows, given, own in zip(self._rows, actions, self._actions, strict=True):
+            own[rows, self._columns] = given
+        self.envs.send(self._actions)
+
+    def recv(self) -> Step:
+        """See VectorEnv."""
+        step, before = self.envs.recv(), self._rows
+        self.ended_seats = self.seats
+        if np.count_nonzero(step.ended):
+            self._turn(step.episode)
+        return self._seen(step, before)
+
+    def close(self) -> None:
+        """See VectorEnv."""
+        self.envs.close()
+
+    def state(self) -> dict[str, Array]:
+        """See VectorEnv; the seats follow from the numbers of episodes."""
+        return self.envs.state()
+
+    def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
+        """See VectorEnv."""
+        step, restarted = self.envs.restore(saved)
+        self._turn(step.episode)
+        self.ended_seats = self.seats
+        return self._seen(step, self._rows), restarted
+
+    def _turn(self, episodes: Array) -> None:
+        """Set the seats of the running episodes, by their numbers [E]."""
+        turned = episodes + np.arange(self.num_envs)
+        self._rows = [(np.arange(g.size)[:, None] + turned) % g.size for g in self.spec.groups]
+        self.seats = np.empty((len(self.spec.players), self.num_envs), np.int64)
+        for group, rows in zip(self.spec.groups, self._rows, strict=True):
+            players = np.array(group.players)
+            self.seats[players] = players[rows]
+
+    def _seen(self, step: Step, before: list[Array]) -> Step:
+        """Return a Step by entries; before: the seats of the episodes to which rewards and ends belong."""
+        own, columns = self._step, self._columns
+        for g in range(len(self.spec.groups)):
+            for name, rows in (("obs", self._rows), ("legal", self._rows), ("turn", self._rows), ("alive", self._rows),
+                               ("final_obs", before), ("final_legal", before)):  # fmt: skip
+                _copy(getattr(step, name)[g], getattr(own, name)[g], (rows[g], columns))
+        for name in ("reward", "terminated", "truncated"):
+            _copy(getattr(step, name), getattr(own, name), (self.ended_seats, columns))
+        own.start_reward[...] = step.start_reward[self.seats, columns]
+        own.state, own.final_state, own.ended, own.episode = step.state, step.final_state, step.ended, step.episode
+        return own
+
+    @property
+    def faults(self) -> Any:  # type: ignore[override]
+        """See VectorEnv."""
+        return self.envs.faults
+
+    @property
+    def recorded(self) -> Any:  # type: ignore[override]
+        """See VectorEnv."""
+        return self.envs.recorded
+
+    @property
+    def on_faults(self) -> Any:
+        """See VectorEnv."""
+        return self.envs.on_faults
+
+    @on_faults.setter
+    def on_faults(self, function: Any) -> None:
+        self.envs.on_faults = function
+
+    def _snapshot(self) -> dict[str, Array]:
+        return self.envs._snapshot()
+
+    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
+        return self.envs._restore(saved)
+
+
+def _copy(given: Any, own: Any, place: tuple[Array, Array]) -> None:
+    """Copy an array [P, E, ...], or those of a mapping, with its players in other places."""
+    if isinstance(given, dict):
+        for name, array in given.items():
+            _copy(array, own[name], place)
+    elif given is not None:
+        own[...] = given[place]

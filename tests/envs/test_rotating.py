@@ -1,0 +1,66 @@
+"""Players change seats from episode to episode: the same episodes, with rows by entry of the line-up."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marltrain.core.spec import BY_ENV
+from marltrain.envs import make_vector
+from marltrain.envs.rotating import RotatingVectorEnv
+from tests.toys import Identity
+
+TOE = "marltrain/tictactoe_v3"
+GAMES: list[tuple[Any, dict[str, Any]]] = [(TOE, {}), (Identity, {"players": 3, "length": 3})]
+
+
+@pytest.mark.parametrize(("name", "args"), GAMES)
+def test_steps_are_those_of_the_environment_with_players_in_other_places(name, args):
+    plain, envs = make_vector(name, args, 3), RotatingVectorEnv(make_vector(name, args, 3))
+    expected, step, rng = plain.reset(5), envs.reset(5), np.random.default_rng(0)
+    groups, columns, ends = plain.spec.groups, np.arange(3), 0
+    for _ in range(20):
+        before = envs.seats
+        actions = [rng.integers(2, size=(g.size, 3)) for g in groups]
+        if (legal := expected.legal[0]) is not None:
+            actions = [np.where(legal, rng.random(legal.shape), -1).argmax(-1)]
+        sent = []
+        for group, given in zip(groups, actions, strict=True):
+            place = {player: row for row, player in enumerate(group.players)}
+            sent.append(np.array([[given[place[envs.seats[p, e]], e] for e in range(3)] for p in group.players]))
+        expected, step = plain.step(tuple(actions)), envs.step(tuple(sent))
+        ends += int(expected.ended.sum())
+        assert (envs.ended_seats == before).all()
+        for key, array in step.arrays().items():
+            part, _, g = key.partition("/")
+            seats = before if part in ("reward", "terminated", "truncated", "final_obs", "final_legal") else envs.seats
+            there = expected.arrays()[key]
+            if part not in BY_ENV:
+                players = list(groups[int(g[0])].players) if g else list(range(len(plain.spec.players)))
+                rows = np.array([[players.index(p) for p in seats[q]] for q in players])
+                there = there[rows, columns]
+            assert (array == there).all(), key
+    assert ends
+    assert (
+        envs.seats == [[seat_by_rule(groups, p, e, step.episode[e]) for e in range(3)] for p in range(len(before))]
+    ).all()
+    envs.close()
+    plain.close()
+
+
+def seat_by_rule(groups: Any, player: int, env: int, episode: int) -> int:
+    """The seat of an entry by the rule: (i + episode + environment) mod P within its group."""
+    group = next(g.players for g in groups if player in g.players)
+    return group[(group.index(player) + episode + env) % len(group)]
+
+
+def test_a_restored_environment_goes_on_alike():
+    one, two = (RotatingVectorEnv(make_vector(TOE, {}, 2)) for _ in range(2))
+    step = one.reset(3)
+    for _ in range(7):
+        step = one.step((step.legal[0].argmax(-1),))  # type: ignore[union-attr]
+    other, restarted = two.restore(one.state())
+    assert not restarted and (one.seats == two.seats).all()
+    for _ in range(9):
+        assert all((step.arrays()[key] == other.arrays()[key]).all() for key in ("obs/0", "turn/0", "legal/0"))
+        step, other = one.step((step.legal[0].argmax(-1),)), two.step((other.legal[0].argmax(-1),))  # type: ignore[union-attr]
