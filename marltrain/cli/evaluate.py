@@ -29,6 +29,7 @@ def add_eval_arguments(parser: Parser) -> None:
     parser.add_argument("--side", action="append", metavar="PLAYER", dest="sides",
                         help="players of one competitor, by name or pattern (default: each player)")  # fmt: skip
     parser.add_argument("--episodes", type=integer, metavar="INT", help="of each line-up in each cell (default: 64)")
+    parser.add_argument("--sampled", action="store_true", help="let agents explore as in training")
     parser.add_argument("--record", action="append", metavar="NAME", help="attribute to record when episodes end")
     parser.add_argument("--seed", type=integer, metavar="INT", help="of the episodes (default: 0)")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")

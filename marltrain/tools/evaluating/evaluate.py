@@ -21,7 +21,6 @@ from marltrain.storage.files import made_folder
 from marltrain.tools.evaluating.files import write_evaluation
 from marltrain.tools.evaluating.line_ups import (
     Competitor,
-    LineUp,
     are_agents,
     check_seats,
     line_ups,
@@ -68,6 +67,7 @@ def evaluate(
     against: Sequence[Any] | Mapping[str, Any] = (),
     sides: Sequence[str] | None = None,
     episodes: int = EPISODES,
+    sampled: bool = False,
     record: Sequence[str] = (),
     seed: int | None = 0,
     agents: str | None = None,
@@ -81,7 +81,7 @@ def evaluate(
     max_steps: int | None = TEST_STEPS,
     out: str | Path | None = None,
 ) -> EvaluationResult:
-    """Play test episodes with a run's agents, in every cell of a grid and against every opponent, without exploration.
+    """Play test episodes with a run's agents, in every cell of a grid and against every opponent.
 
     run: folder of a run, or agents: one per player, or by player's name or pattern.
     agents: "best" or "last" of the run (default: best).
@@ -92,6 +92,8 @@ def evaluate(
         opponents, every pair of competitors plays: one of them holds a side, the other one all other seats.
     sides: a player's name or pattern for each side, such as ["adversary_*"]; by default each player is a side.
     episodes: of each line-up in each cell. All play on equal seeds.
+    sampled: all agents, those of opponents too, act as they explore in training, see `DecentralizedTrainer.test`.
+        False: without exploration.
     record: attributes of the environment (fields of a native game) recorded at the end of episodes.
     env, env_args: the environment of a list of agents; for a run, its environment's name, which environments of your
         own need, and arguments to change.  custom_objects, device: see `load`.
@@ -102,7 +104,7 @@ def evaluate(
     Raises ConfigError for wrong arguments, and if agents cannot play a cell: with the argument, the expected and the
     actual space.
     """
-    validate(TestSettings(episodes=episodes), "evaluate")
+    validate(TestSettings(episodes=episodes, sampled=sampled), "evaluate")
     record, seed = record_names(record), chosen_seed(seed, "evaluate")
     played = _played(run, agents, env, env_args, custom_objects, device)
     cells = _cells(played, grid or {})
@@ -130,10 +132,14 @@ def evaluate(
         for cell in cells:
             with _envs(cell, episodes, num_envs, vector, num_workers, record) as envs:
                 for line_up in line_ups(competitors, sides_):
-                    matches.append(_match(cell, line_up, envs, episodes, seed, max_steps))
+                    log = EpisodeLog()
+                    learners = Seating(envs.spec, line_up.agents, seed, stack=False).learners
+                    result = Evaluation(envs, seed, max_steps).play(learners, episodes, sampled=sampled, log=log)
+                    names = tuple(seat.name for seat in line_up.seats)
+                    matches.append(Match(cell.values, cell.source, names, result, log))
     found = EvaluationResult(
         tuple(grid or ()), first.names, tuple(one.name for one in competitors),
-        tuple(tuple(first.names[p] for p in side) for side in sides_), *tables_of(matches), matches, seed,
+        tuple(tuple(first.names[p] for p in side) for side in sides_), *tables_of(matches), matches, seed, sampled,
     )  # fmt: skip
     if out is not None:
         write_evaluation(found, out)
@@ -188,11 +194,3 @@ def _envs(
     )
     with closed(result, cell.source.name) as envs:
         yield envs
-
-
-def _match(cell: _Cell, line_up: LineUp, envs: VectorEnv, episodes: int, seed: int, max_steps: int | None) -> Match:
-    log = EpisodeLog()
-    seating = Seating(envs.spec, line_up.agents, seed, stack=False)
-    result = Evaluation(envs, seed, max_steps).play(seating.learners, episodes, log=log)
-    names = tuple(seat.name for seat in line_up.seats)
-    return Match(cell.values, cell.source, names, result, log)

@@ -45,6 +45,7 @@ class EvaluationResult:
     episodes: a row for each episode: `match`, the grid's arguments, `agent/<player>`, `episode`, `seed` of the reset
       (-1 for an episode that was cut), `length`, `return/<player>`, `outcome/<player>` (1: won, 0: drawn, -1: lost),
       `unfinished` and `record/<name>`.
+    sampled: whether the agents explored.
     """
 
     grid: tuple[str, ...]
@@ -55,6 +56,7 @@ class EvaluationResult:
     episodes: pd.DataFrame
     matches: Sequence[Match]
     seed: int
+    sampled: bool = False
 
     def matrix(self, value: str = "return") -> pd.DataFrame:
         """Return the cross-play matrix: the value of the row's agents on a side, with the column's in all other seats.

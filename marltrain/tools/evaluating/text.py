@@ -8,7 +8,8 @@ from marltrain.tools.text_table import interval, number, text_table
 
 def as_text(found: EvaluationResult) -> str:
     """Return the table of matches and players, and with opponents the cross-play matrix, as plain text."""
-    parts = [f"{len(found.matches)} match(es), seed {found.seed}", _matches(found)]
+    kind = ", sampled actions" if found.sampled else ""
+    parts = [f"{len(found.matches)} match(es), seed {found.seed}{kind}", _matches(found)]
     if len(found.competitors) > 1:
         value = "won" if found.has_winners else "return"
         matrix = found.matrix(value)

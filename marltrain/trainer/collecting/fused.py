@@ -226,18 +226,18 @@ def fused_steps(address: int) -> int:
         for i in range(s.actors):
             call(s.act[i], (s.actor[i], s.noise[i] + result))
         for i in range(s.rings):
-            record_actions(rows_at(s.ring[i]), s.time[i] + result)
+            record_actions(rows_at(s.ring[i]), s.time[i] + result, 0, s.envs)
         s.wrong = call(s.game, (s.batch, STEP, 0, s.envs, 0))
         result += 1
         if s.wrong != FINE or not is_common(s, result):
             s.remembered = 0
             return result
         if s.shared:
-            share(shared_at(s.shared))
+            share(shared_at(s.shared), 0, s.envs)
         for i in range(s.rings):
-            record_step(rows_at(s.ring[i]), s.time[i] + result, s.learned)
+            record_step(rows_at(s.ring[i]), s.time[i] + result, s.learned, 0, s.envs)
         if s.states:
-            state_arrived(states_at(s.states), s.time[0] + result)
+            state_arrived(states_at(s.states), s.time[0] + result, 0, s.envs)
         rewards, returns = f32(s.reward, s.players * s.envs), f64(s.returns, s.players * s.envs)
         for i in range(s.players * s.envs):
             returns[i] += rewards[i]
@@ -273,9 +273,9 @@ def is_common(s: Any, made: int) -> bool:
                 return False
     free = True
     for i in range(s.rings):
-        free = free and is_free(rows_at(s.ring[i]), s.time[i] + made)
+        free = free and is_free(rows_at(s.ring[i]), s.time[i] + made, 0, s.envs)
     if s.states:
-        free = free and has_room(states_at(s.states), s.time[0] + made)
+        free = free and has_room(states_at(s.states), s.time[0] + made, 0, s.envs)
     return free
 
 

@@ -48,13 +48,15 @@ def shared_at(address: int) -> Any:
 
 
 @compiled
-def share(s: Any) -> None:
-    """Write the rewards to learn from."""
+def share(s: Any, low: int, high: int) -> None:
+    """Write the rewards to learn from of the environments `low` to `high`."""
     own, shared = f32(s.own, s.players * s.envs), f32(s.shared, s.players * s.envs)
     team = i64(s.team, s.players)
-    shared[:] = own
+    for p in range(s.players):
+        for e in range(low, high):
+            shared[p * s.envs + e] = own[p * s.envs + e]
     for t in range(s.teams):
-        for e in range(s.envs):
+        for e in range(low, high):
             total, size = float32(0.0), 0
             for p in range(s.players):
                 if team[p] == t:

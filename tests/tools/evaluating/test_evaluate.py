@@ -11,9 +11,11 @@ from marltrain.cli import main
 from marltrain.cli.evaluate import _opponents as opponents_of
 from marltrain.tools.evaluating.pictures import draw_matrix, draw_returns, draw_wins
 from marltrain.tools.evaluating.replays import read_replay
+from marltrain.tools.evaluating.text import as_text
 from marltrain.trainer.reporting.figures import png_of
 from tests.envs.test_recorded import Counting
 from tests.toys import Identity, Relay
+from tests.trainer.evaluating.test_evaluation_sampled import OnlyWhenExploring
 
 TICTACTOE = "marltrain/tictactoe_v3"
 
@@ -97,6 +99,17 @@ def test_grid_of_arguments():
     pd.testing.assert_frame_equal(again.episodes, found.episodes)
     assert found.episodes["seed"].nunique() == 4  # equal seeds in both cells
     assert png_of(draw_returns(found))[1:4] == b"PNG"
+
+
+def test_agents_and_opponents_explore_in_a_sampled_evaluation_only():
+    """Identity gives 1 for the symbol, in each of 2 steps; without exploration, the agents name another one."""
+    agents = [OnlyWhenExploring(), OnlyWhenExploring()]
+    for sampled, expected in ((False, 0), (True, 2)):
+        found = mt.evaluate(
+            agents, env=Identity, env_args={"length": 2}, against={"same": agents}, episodes=3, sampled=sampled
+        )
+        assert found.table["return"].tolist() == [expected] * 8
+        assert as_text(found).startswith(f"4 match(es), seed 0{', sampled actions' * sampled}\n")
 
 
 class Parity(ParallelEnv):
@@ -251,6 +264,8 @@ def test_command(tmp_path, capsys):
         "table.csv", "table.parquet", "episodes.csv", "episodes.parquet", "cross_play.csv", "cross_play.png",
         "returns.png", "wins.png", "replays",
     }  # fmt: skip
+    assert main(["eval", str(run), "--episodes", "2", "--sampled"]) == 0
+    assert capsys.readouterr().out.startswith("1 match(es), seed 0, sampled actions\n")
     assert main(["eval", str(run), "--grid", "size=3"]) == 2
     assert "takes no argument 'size'" in capsys.readouterr().err
     assert main(["eval", str(run), "--grid", "size"]) == 2

@@ -62,52 +62,69 @@ def rows_at(address: int) -> Any:
 
 
 @compiled
-def record_actions(r: Any, time: int) -> None:
-    """Write the decisions of batch step `time` to its row."""
+def record_actions(r: Any, time: int, low: int, high: int) -> None:
+    """Write the decisions of batch step `time` in the environments `low` to `high` to its row."""
     slot = time % r.capacity
     for column in range(r.chosen):
-        size = r.chosen_size[column]
-        for p in range(r.players):
-            place = (p * r.capacity + slot) * size
-            copy(r.chosen_from[column] + p * size, r.chosen_to[column] + place, size)
+        copy_envs(r, r.chosen_from[column], r.chosen_to[column], r.chosen_size[column], slot, low, high)
     learning, learnable = bools(r.learning, r.players), bools(r.learnable, r.players * r.capacity)
     for p in range(r.players):
-        bools(r.acted + (p * r.capacity + slot) * r.envs, r.envs)[:] = True
-        learnable[p * r.capacity + slot] = learning[p]
+        bools(r.acted + (p * r.capacity + slot) * r.envs, r.envs)[low:high] = True
+        if low == 0:
+            learnable[p * r.capacity + slot] = learning[p]
 
 
 @compiled
-def is_free(r: Any, time: int) -> bool:
-    """Return whether the row of batch step `time` overwrites no row, or a row in which no player's part ended."""
+def copy_envs(r: Any, source: int, target: int, size: int, slot: int, low: int, high: int) -> None:
+    """Copy the numbers [P, E, ...] of environments `low` to `high` to row `slot` of a column, `size` bytes a player."""
+    first, length = low * (size // r.envs), (high - low) * (size // r.envs)
+    for p in range(r.players):
+        copy(source + p * size + first, target + (p * r.capacity + slot) * size + first, length)
+
+
+@compiled
+def is_free(r: Any, time: int, low: int, high: int) -> bool:
+    """Return whether the row of batch step `time` overwrites no row, or a row in which no player's part ended.
+
+    Only the environments `low` to `high` count.
+    """
     if time >= r.capacity:
         for p in range(r.players):
-            for pointed in i64(r.next + 8 * (p * r.capacity + time % r.capacity) * r.envs, r.envs):
+            for pointed in i64(r.next + 8 * (p * r.capacity + time % r.capacity) * r.envs, r.envs)[low:high]:
                 if pointed < 0:
                     return False
     return True
 
 
 @compiled
-def record_step(r: Any, time: int, rewards: int) -> None:
-    """Complete the row before batch step `time` by rewards [P_all, E]; begin the row of `time` with observations."""
+def record_step(r: Any, time: int, rewards: int, low: int, high: int) -> None:
+    """Complete the row before batch step `time` by rewards [P_all, E]; begin the row of `time` with observations.
+
+    Only columns of the environments `low` to `high` are written; environment 0 brings the counts of all.
+    """
     slot, last = time % r.capacity, (time - 1) % r.capacity
+    if low == 0:
+        count_drawable(r, time, last, slot)
+    for p in range(r.players):
+        before, now = (p * r.capacity + last) * r.envs, (p * r.capacity + slot) * r.envs
+        reward = f32(r.reward + 4 * before, r.envs)
+        new_reward = f32(rewards + 4 * (r.first + p) * r.envs, r.envs)
+        for e in range(low, high):
+            reward[e] = new_reward[e]
+        i64(r.next + 8 * before, r.envs)[low:high] = time
+        f32(r.reward + 4 * now, r.envs)[low:high] = float32(0.0)
+        bools(r.acted + now, r.envs)[low:high] = False
+        i64(r.next + 8 * now, r.envs)[low:high] = -1
+    for column in range(r.shown):
+        copy_envs(r, r.shown_from[column], r.shown_to[column], r.shown_size[column], slot, low, high)
+
+
+@compiled
+def count_drawable(r: Any, time: int, last: int, slot: int) -> None:
+    """Count the rows of the step before `time`, and no longer those that the row of `time` overwrites."""
     learnable = bools(r.learnable, r.players * r.capacity)
     drawable_count = i64(r.drawable_count, r.players)
     for p in range(r.players):
         drawable_count[p] += r.envs * learnable[p * r.capacity + last]
         if time >= r.capacity:
             drawable_count[p] -= r.envs * learnable[p * r.capacity + slot]
-        before, now = (p * r.capacity + last) * r.envs, (p * r.capacity + slot) * r.envs
-        reward = f32(r.reward + 4 * before, r.envs)
-        new_reward = f32(rewards + 4 * (r.first + p) * r.envs, r.envs)
-        for e in range(r.envs):
-            reward[e] = new_reward[e]
-        i64(r.next + 8 * before, r.envs)[:] = time
-        f32(r.reward + 4 * now, r.envs)[:] = float32(0.0)
-        bools(r.acted + now, r.envs)[:] = False
-        i64(r.next + 8 * now, r.envs)[:] = -1
-    for column in range(r.shown):
-        size = r.shown_size[column]
-        for p in range(r.players):
-            place = (p * r.capacity + slot) * size
-            copy(r.shown_from[column] + p * size, r.shown_to[column] + place, size)

@@ -52,24 +52,24 @@ def states_at(address: int) -> Any:
 
 
 @compiled
-def has_room(s: Any, time: int) -> bool:
-    """Return whether the states of batch step `time` overwrite none with a final state."""
-    finals = i64(s.final + 8 * (time % s.capacity) * s.envs, s.envs)
+def has_room(s: Any, time: int, low: int, high: int) -> bool:
+    """Return whether the states of batch step `time` overwrite no final state, in the environments `low` to `high`."""
+    finals = i64(s.final + 8 * (time % s.capacity) * s.envs, s.envs)[low:high]
     return bool(finals.max() == -1 and finals.min() == -1)
 
 
 @compiled
-def state_arrived(s: Any, time: int) -> None:
-    """Store the states of batch step `time`."""
-    target = s.values + (time % s.capacity) * s.size
+def state_arrived(s: Any, time: int, low: int, high: int) -> None:
+    """Store the states of batch step `time` of the environments `low` to `high`."""
+    target, width = s.values + (time % s.capacity) * s.size, s.size // s.envs
     if s.source:
-        copy(s.source, target, s.size)
+        copy(s.source + low * width, target + low * width, (high - low) * width)
     else:
-        join(s, target)
+        join(s, target, low, high)
 
 
 @compiled
-def join(s: Any, target: int) -> None:
+def join(s: Any, target: int, low: int, high: int) -> None:
     """Write the observations of all players, which have the turn, as `JoinedObservations` does."""
     written, first = f32(target, s.size // 4), 0
     width = s.size // (4 * s.envs)
@@ -78,7 +78,7 @@ def join(s: Any, target: int) -> None:
         players, values = blocks[3 * g + 1], blocks[3 * g + 2]
         obs = f32(blocks[3 * g], players * s.envs * values)
         for p in range(players):
-            for e in range(s.envs):
+            for e in range(low, high):
                 read, start = (p * s.envs + e) * values, e * width + first
                 written[start : start + values] = obs[read : read + values]
                 written[start + values] = 1.0
