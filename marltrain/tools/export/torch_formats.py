@@ -69,11 +69,14 @@ class TorchPolicy(nn.Module):
         return tuple(result[port.name][0].reshape(-1, *port.shape) for port in self.function.outputs)
 
     def exported(self) -> Any:
-        """Return the program of `torch.export`; its number of rows may be any."""
+        """Return the program of `torch.export` without its lines of source; its number of rows may be any."""
         rows = torch.export.Dim(ROWS, min=1)
         given = tuple(torch.zeros(2, *p.shape, dtype=getattr(torch, p.dtype)) for p in self.function.inputs)
         with torch.no_grad(), _quiet():
-            return torch.export.export(self.eval(), given, dynamic_shapes=(tuple({0: rows} for _ in given),))
+            program = torch.export.export(self.eval(), given, dynamic_shapes=(tuple({0: rows} for _ in given),))
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # holds paths of this machine
+        return program
 
 
 def write_torch(function: PolicyFunction, description: Mapping[str, Any], path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,10 @@ if LONG:
 
 @pytest.mark.parametrize("format", SUFFIXES)
 def test_parts_whose_names_collide_become_inputs_of_their_own(format, tmp_path):
-    """By the actions of the agent, which reads every part: numbers at a.b and at a/b, images at a.c and at a/c."""
+    """By the actions of the agent, which reads every part: numbers at a.b and at a/b, images at a.c and at a/c.
+
+    The file names no folder of the machine that wrote it.
+    """
     view, pair = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-9, 9, (2,), np.float32)
     inner = spaces.Dict({"b": pair, "c": view})
     space = spaces.Dict({"a.b": pair, "a": inner, "a.c": view, "vector": view, "A": spaces.Discrete(3), "\u00fc": pair})
@@ -71,6 +75,9 @@ def test_parts_whose_names_collide_become_inputs_of_their_own(format, tmp_path):
     seen = [space.sample() for _ in range(40)]
     actions = [int(policy.act(each)[0]) for each in seen]
     assert actions == [int(agent.act(each)) for each in seen] and len(set(actions)) > 1
+    files = [file for file in (path, *path.rglob("*")) if file.is_file()]
+    assert files and not any(b"site-packages" in file.read_bytes() for file in files)
+    assert not any(bytes(Path(mt.__file__).parent) in file.read_bytes() for file in files)
 
 
 def test_an_onnx_file_in_onnxruntime_without_marltrain(tmp_path):
