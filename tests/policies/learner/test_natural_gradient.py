@@ -110,6 +110,17 @@ def test_a_step_by_hand(backend, jit_compile):
     assert metrics["loss/total"][0] == 0.0 and "learning_rate/w" not in metrics
 
 
+@pytest.mark.parametrize("backend", BOTH)
+def test_a_step_starts_from_weights_that_were_changed_as_an_array(backend):
+    """As programs of other phases do: the slope of the loss is SLOPE + w."""
+    learner = bowl(backend=backend, damping=1.0, bend=1.0)
+    network = learner.weights.online["w"]
+    network.numbers()[:] = [[1.0, 2.0]]
+    network.numbers_changed()
+    assert updated(learner)["grad_norm/w"][0] == pytest.approx(np.hypot(3.0 + 1.0, -4.0 + 2.0), rel=1e-6)
+    assert weights(learner)[0] < 1.0 and weights(learner)[1] > 2.0
+
+
 def test_the_line_search_stops_inside_the_trust_region():
     """The true divergence is q + 99 q^2, q = 0.31234 z^2 at the size z: within 0.5 for z^2 <= 0.21197, z <= 0.4604."""
     learner = bowl(damping=1.0, grows=100.0)

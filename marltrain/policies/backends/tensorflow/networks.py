@@ -161,7 +161,7 @@ class ModelNetwork(Network):
         """See `base.Network`; counted by TensorFlow in a graph of a call."""
         rows, profiler = 2, tf.compat.v1.profiler
         zeros = self.definition.empty((1, rows), lambda shape, dtype: tf.zeros(shape, dtype))
-        graph = tf.function(self._forward).get_concrete_function(*zeros).graph
+        graph = tf.function(self._forward, autograph=False).get_concrete_function(*zeros).graph
         options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation()).with_empty_output()
         counted = profiler.profile(graph, options=options.build())
         return int(counted.total_float_ops) // (2 * rows)  # an addition and a multiplication are two operations
@@ -266,4 +266,4 @@ def _followed(flat: Tensor, goal: Tensor, share: Tensor) -> Tensor:
     return tf.where(share == 0.0, flat, tf.where(share == 1.0, goal, between))
 
 
-FOLLOWED = tf.function(_followed, reduce_retracing=True)
+FOLLOWED = tf.function(_followed, autograph=False, reduce_retracing=True)
