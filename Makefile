@@ -6,13 +6,16 @@ BIN     := $(VENV)/bin
 # Learning on small networks is quickest on one thread per process, and a test's last bits depend on the thread count.
 THREADS := OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 TESTS   ?= tests
-JOBS    ?= 2
+# One more than two cores: tests of Ray, of workers and of time limits wait for other processes.
+JOBS    ?= 3
 OLDEST  ?= python3.11
 # Packages are not compiled at the installation: most of their modules are never imported.
 # Instead, the first process that imports a module keeps its compiled form, even where the shell's variable forbids it.
 export PYTHONDONTWRITEBYTECODE :=
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 EXTRAS  := dev,docs,tensorflow
+# Packages of the extras whose files take the longest to unpack: pip installs one at a time, so two of it run.
+LARGE   := tensorflow torch ray pyarrow opencv-python-headless llvmlite scipy imageio-ffmpeg pandas statsmodels
 
 CORE    := $(VENV)/.installed-core
 ALL     := $(VENV)/.installed-all
@@ -43,6 +46,8 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(ALL): pyproject.toml constraints.txt Makefile | $(BIN)/python
+	$(PIP) 'pip>=26'  # those of older Pythons read the pages of an index in twice the time
+	printf '%s\n' $(LARGE) | xargs -n 1 -P 2 $(PIP) --no-deps
 	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $(CORE) $@
 
