@@ -19,6 +19,19 @@ from marltrain.core.layout import Array, Space
 NAMESPACE = MODULE = "jaxmarl"
 GAMES: Mapping[str, frozenset[str]] = {
     "overcooked": frozenset({"layout", "random_reset", "max_steps", "shaping"}),
+    "smax": frozenset(
+        {
+            "scenario",
+            "enemy",
+            "enemy_shoots",
+            "attack_mode",
+            "see_enemy_actions",
+            "walls_cause_death",
+            "use_self_play_reward",
+            "won_battle_bonus",
+            "max_steps",
+        }
+    ),
 }
 """The environments that have a native game, and their arguments."""
 
@@ -31,90 +44,92 @@ def game_names() -> list[str]:
 
 
 def jaxmarl_env(name: str, **arguments: Any) -> JaxmarlEnv:
-    """Return an environment of JaxMARL; name: without the namespace.
+    """Return an environment of JaxMARL; name: without the namespace.  arguments: of its native game.
 
-    arguments: JaxMARL's, with a `layout` by its name; `shaping` is the factor of the shaped rewards in its infos, which
-    are added to the rewards (0 by default). Raises ConfigError for an unknown layout.
+    Raises ConfigError for an unknown layout or scenario.
+    """
+    makers: dict[str, Callable[..., JaxmarlEnv]] = {"overcooked": _overcooked, "smax": _smax}
+    return makers[name](**arguments)
+
+
+def _overcooked(shaping: float = 0.0, **arguments: Any) -> JaxmarlEnv:
+    """Return Overcooked, with a `layout` by its name.
+
+    shaping: factor of the shaped rewards in the original's infos, which are added to the rewards.
     """
     import jaxmarl
     from jaxmarl.environments.overcooked import overcooked_layouts
 
-    shaping = float(arguments.pop("shaping", 0.0))
     if "layout" in arguments:
-        layout = arguments["layout"]
-        if layout not in overcooked_layouts:
-            hint = did_you_mean(str(layout), overcooked_layouts)
-            raise ConfigError(
-                f"env_args: layout must be one of {', '.join(overcooked_layouts)}, got {shown(layout)}.{hint}"
-            )
-        arguments["layout"] = overcooked_layouts[layout]
-    return JaxmarlEnv(f"{NAMESPACE}/{name}", jaxmarl.make(name, **arguments), shaping)
+        arguments["layout"] = _known("layout", arguments["layout"], overcooked_layouts)
+    return Overcooked(f"{NAMESPACE}/overcooked", jaxmarl.make("overcooked", **arguments), float(shaping))
+
+
+def _smax(scenario: str = "3m", enemy: str = "heuristic", **arguments: Any) -> JaxmarlEnv:
+    """Return SMAX, with a `scenario` by its name; enemy: "heuristic", or "players"."""
+    import jaxmarl
+    from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
+
+    chosen = _known("scenario", scenario, MAP_NAME_TO_SCENARIO)
+    original = _known("enemy", enemy, {"heuristic": "HeuristicEnemySMAX", "players": "SMAX"})
+    if original == "SMAX":
+        arguments = {name: value for name, value in arguments.items() if name not in ("enemy_shoots", "attack_mode")}
+    return Smax(f"{NAMESPACE}/smax", jaxmarl.make(original, scenario=chosen, **arguments))
+
+
+def _known(argument: str, name: Any, known: Mapping[str, Any]) -> Any:
+    """Return the entry of a name; raises ConfigError."""
+    if name not in known:
+        hint = did_you_mean(str(name), known)
+        raise ConfigError(f"env_args: {argument} must be one of {', '.join(known)}, got {shown(name)}.{hint}")
+    return known[name]
 
 
 class JaxmarlEnv(ParallelEnv):  # type: ignore[misc]
     """An environment of JaxMARL as a PettingZoo ParallelEnv; observations are float32.
 
-    original: JaxMARL's object.  now: its state.
-    Its end is a termination, as JaxMARL's learners take it.
+    original: JaxMARL's object.  now: its state.  key: the random key of its last reset or step.
+    Its end is a termination, as JaxMARL's learners take it. Until then all players stay.
     """
 
-    def __init__(self, name: str, original: Any, shaping: float) -> None:
+    def __init__(self, name: str, original: Any) -> None:
         """Compile the functions; see `jaxmarl_env`."""
         import jax
 
-        self.original, self._shaping, self._jax = original, shaping, jax
+        self.original, self._jax = original, jax
         self.metadata = {"name": name, "render_modes": []}
         self.render_mode = None
         self.possible_agents: list[str] = list(original.agents)
         self.agents: list[str] = []
         self._reset: Callable[..., Any] = jax.jit(original.reset)
         self._step: Callable[..., Any] = jax.jit(original.step_env)
-        first, _ = self._reset(jax.random.PRNGKey(0))  # the declared shapes are transposed
-        self._seen: dict[str, Space] = {
-            agent: spaces.Box(0, 255, np.shape(first[agent]), np.float32) for agent in self.possible_agents
-        }
-        self._acts: dict[str, Space] = {
-            agent: spaces.Discrete(int(original.action_space(agent).n)) for agent in self.possible_agents
-        }
+        self._seen, _ = self._reset(jax.random.PRNGKey(0))  # the shapes that Overcooked declares are transposed
         self._generator = np.random.default_rng()
-
-    def observation_space(self, agent: str) -> Space:
-        """Return the observation space of a player."""
-        return self._seen[agent]
 
     def action_space(self, agent: str) -> Space:
         """Return the action space of a player."""
-        return self._acts[agent]
-
-    @property
-    def state_space(self) -> Space:
-        """The space of the global state."""
-        return spaces.Box(0, 255, (int(np.prod(self._seen[self.possible_agents[0]].shape or ())),), np.float32)
-
-    def state(self) -> Array:
-        """Return the observation of the first player, who sees everything, as one row."""
-        return self._observed[self.possible_agents[0]].reshape(-1)
+        return spaces.Discrete(int(self.original.action_space(agent).n))
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         """Start an episode; return observations and infos, by player."""
         if seed is not None:
             self._generator = np.random.default_rng(seed)
-        self._key = self._jax.random.PRNGKey(int(self._generator.integers(2**31)))
-        obs, self.now = self._reset(self._key)
+        self._next = self.key = self._jax.random.PRNGKey(int(self._generator.integers(2**31)))
+        self._seen, self.now = self._reset(self.key)
         self.agents = list(self.possible_agents)
-        return self._seen_by_all(obs), {agent: {} for agent in self.agents}
+        return self._observed(), {agent: {} for agent in self.agents}
 
     def step(self, actions: Mapping[str, Any]) -> Any:
         """Make the moves of all players; return observations, rewards, terminations, truncations, infos by player."""
         names = self.possible_agents
-        self._key, key = self._jax.random.split(self._key)
-        obs, self.now, rewards, dones, infos = self._step(key, self.now, {name: int(actions[name]) for name in names})
-        shaped = infos["shaped_reward"]
+        self._next, self.key = self._jax.random.split(self._next)
+        self._seen, self.now, rewards, dones, infos = self._step(
+            self.key, self.now, {name: int(actions[name]) for name in names}
+        )
         over = bool(dones["__all__"])
         self.agents = [] if over else list(names)
         return (
-            self._seen_by_all(obs),
-            {name: float(rewards[name]) + self._shaping * float(shaped[name]) for name in names},
+            self._observed(), {name: self._reward(name, rewards, infos) for name in names},
             dict.fromkeys(names, over), dict.fromkeys(names, False), {name: {} for name in names},
         )  # fmt: skip
 
@@ -124,6 +139,65 @@ class JaxmarlEnv(ParallelEnv):  # type: ignore[misc]
     def close(self) -> None:
         """Do nothing: the environment holds only memory."""
 
-    def _seen_by_all(self, obs: Mapping[str, Any]) -> dict[str, Array]:
-        self._observed = {agent: np.asarray(obs[agent], np.float32) for agent in self.possible_agents}
-        return dict(self._observed)
+    def _observed(self) -> dict[str, Any]:
+        """Return the observations of all players."""
+        return {agent: np.asarray(self._seen[agent], np.float32) for agent in self.possible_agents}
+
+    def _reward(self, agent: str, rewards: Mapping[str, Any], infos: Mapping[str, Any]) -> float:
+        return float(rewards[agent])
+
+
+class Overcooked(JaxmarlEnv):
+    """JaxMARL's Overcooked; the global state is the observation of the first player, who sees everything."""
+
+    def __init__(self, name: str, original: Any, shaping: float) -> None:
+        """Compile the functions; shaping: factor of the shaped rewards."""
+        super().__init__(name, original)
+        self._shaping = shaping
+
+    def observation_space(self, agent: str) -> Space:
+        """Return the observation space of a player."""
+        return spaces.Box(0, 255, np.shape(self._seen[agent]), np.float32)
+
+    @property
+    def state_space(self) -> Space:
+        """The space of the global state."""
+        return spaces.Box(0, 255, self.state().shape, np.float32)
+
+    def state(self) -> Array:
+        """Return the global state as one row."""
+        return np.asarray(self._seen[self.possible_agents[0]], np.float32).reshape(-1)
+
+    def _reward(self, agent: str, rewards: Mapping[str, Any], infos: Mapping[str, Any]) -> float:
+        return float(rewards[agent]) + self._shaping * float(infos["shaped_reward"][agent])
+
+
+class Smax(JaxmarlEnv):
+    """JaxMARL's SMAX, with masks of legal actions, and with its `world_state` as global state."""
+
+    def __init__(self, name: str, original: Any) -> None:
+        """Compile the functions."""
+        super().__init__(name, original)
+        self._legal: Callable[..., Any] = self._jax.jit(original.get_avail_actions)
+
+    def observation_space(self, agent: str) -> Space:
+        """Return the observation space of a player."""
+        mask = spaces.Box(0, 1, (int(self.original.action_space(agent).n),), np.int8)
+        seen = spaces.Box(-np.inf, np.inf, np.shape(self._seen[agent]), np.float32)
+        return spaces.Dict({"observation": seen, "action_mask": mask})
+
+    @property
+    def state_space(self) -> Space:
+        """The space of the global state."""
+        return spaces.Box(-np.inf, np.inf, self.state().shape, np.float32)
+
+    def state(self) -> Array:
+        """Return the global state."""
+        return np.asarray(self._seen["world_state"], np.float32)
+
+    def _observed(self) -> dict[str, Any]:
+        legal = self._legal(self.now)
+        return {
+            agent: {"observation": seen, "action_mask": np.asarray(legal[agent], np.int8)}
+            for agent, seen in super()._observed().items()
+        }

@@ -46,6 +46,7 @@ _SHIPPED = {
         r"(?i)\blb-?foraging|\bforaging\b|level[-_]based[-_]foraging"
     ),
     "Overcooked is shipped: 'marltrain/overcooked_v1'.": re.compile(r"(?i)\bovercooked(_ai|-ai|_?v1)?\b"),
+    "Combat after SMAC is shipped: 'marltrain/smax_v2'.": re.compile(r"(?i)(\b|Enemy)(smax|smac)(lite|_?v?2)?\b"),
     "The multi-robot warehouse is shipped: 'marltrain/rware_v2'.": re.compile(r"(?i)\brware\b|robot(ic)?[-_]warehouse"),
 }
 """Sentence about a native game -> its names in other packages, such as lbforaging:Foraging-8x8-2p-1f-v3."""

@@ -86,6 +86,8 @@ def test_lunar_lander_that_flies_above_its_published_bounds_is_no_fault():
         ("gymnasium/Foraging-9x9-2p-1f-v1", None, r"is shipped: 'marltrain/foraging_v3'"),
         ("rware", None, r"is shipped: 'marltrain/rware_v2'"),
         ("overcooked_ai", None, r"is shipped: 'marltrain/overcooked_v1'"),
+        ("HeuristicEnemySMAX", None, r"is shipped: 'marltrain/smax_v2'"),
+        ("smaclite", None, r"is shipped: 'marltrain/smax_v2'"),
         ("robotic-warehouse", None, r"is shipped: 'marltrain/rware_v2'"),
         ("tests.toys:Crowds", None, r"'tests.toys' has no 'Crowds'. Did you mean 'Crowd'\?"),
         ("tests.toyz:Crowd", None, r"'tests.toyz:Crowd' cannot be imported: No module named 'tests.toyz'"),

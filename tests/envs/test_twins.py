@@ -19,6 +19,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "levers_v1": {},
     "overcooked_v1": {"layout": "coord_ring", "max_steps": 9},
     "rware_v2": {"size": "small", "difficulty": "easy"},
+    "smax_v2": {"scenario": "5m_vs_6m", "max_steps": 9},
     "simple_spread_v3": {"N": 2, "max_cycles": 7},
     "simple_tag_v3": {"num_adversaries": 2, "num_obstacles": 1},
     "simple_world_comm_v3": {"num_good": 1, "num_forests": 1},

@@ -32,6 +32,7 @@ GAMES = {
     "simple_tag_v3": "particle.simple_tag:SimpleTag",
     "simple_v3": "particle.simple:Simple",
     "simple_world_comm_v3": "particle.simple_world_comm:SimpleWorldComm",
+    "smax_v2": "combat.smax:Smax",
     "stag_hunt_v1": "matrix.named:StagHunt",
     "tictactoe_v3": "board.tictactoe:TicTacToe",
 }

@@ -37,7 +37,7 @@ class Game:
 
     name: ClassVar[str] = ""
     api: ClassVar[str] = "parallel"
-    actions: ClassVar[tuple[str, ...]] = ()
+    actions: tuple[str, ...] = ()
     reset: ClassVar[Callable[..., None]]
     step: ClassVar[Callable[..., None]]
     observe: ClassVar[Callable[..., None]]

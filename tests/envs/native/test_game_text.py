@@ -155,6 +155,24 @@ def test_the_kitchen_shows_cooks_their_things_and_pots():
     assert native(env).action_names == ("up", "down", "right", "left", "stay", "interact")
 
 
+def test_the_battle_shows_units_and_whom_they_attack():
+    env = parallel_env("smax_v2")
+    env.reset(seed=0)
+    place = [[2, 6], [14, 6], [8, 6], [6, 31], [27, 1], [17.5, 6]]
+    env.set_state({"place": place, "health": [45, 9, 0, 0, 45, 160], "kind": [0, 0, 0, 3, 0, 2], "goal": [[0, 1]] * 3})
+    env.step({"ally_0": 4, "ally_1": 7, "ally_2": 4})
+    assert native(env).text() == "\n".join([
+        *["." * 32] * 6,
+        "..A..............c..............",
+        "." * 25 + "b" + "." * 6,
+        "allies: A m45, B dead, C dead",
+        "enemies: a dead, b m45, c s151>B",
+        "m marine, M marauder, s stalker, Z zealot, z zergling, h hydralisk",
+        "A>b: A attacks b; step 1 of 100",
+    ])  # fmt: skip
+    assert native(env).action_names == ("up", "right", "down", "left", "stop", "attack_0", "attack_1", "attack_2")
+
+
 def test_more_players_than_letters_have_numbers():
     game: Any = find("foraging_v3")
     game = game(players=27, field_size=(8, 8))

@@ -1,0 +1,1 @@
+"""Two teams of units that fight each other."""
