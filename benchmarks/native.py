@@ -17,6 +17,7 @@ empty compilation cache and in the next process.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -34,6 +35,7 @@ import numpy as np
 from marltrain.core.extras import is_installed
 from marltrain.core.spaces import split_mask
 from marltrain.envs import make_vector, resolve
+from marltrain.envs.jaxmarl import GAMES as JAXMARL_GAMES, jaxmarl_env
 from marltrain.envs.native.catalog import GAMES
 from marltrain.envs.python.check_env import random_actions
 from marltrain.envs.python.players import PlayersEnv
@@ -50,7 +52,9 @@ REGISTERED = {
     "rware_v2": ("rware", "rware-tiny-2ag-v2"),
 }
 """Native game -> module and name of an environment with its default arguments, where the names differ."""
-JAXMARL = {"overcooked_v1": "overcooked", "simple_spread_v3": "MPE_simple_spread_v3"}
+JAXMARL = {
+    "overcooked_v1": "overcooked", "simple_spread_v3": "MPE_simple_spread_v3", "smax_v2": "smax",
+}  # fmt: skip
 """Native game -> name in JaxMARL."""
 COMPILED = ("simple_spread_v3", "connect_four_v3", "CartPole-v1", "simple_world_comm_v3", "foraging_v3")
 """Games whose compilation is measured; the last two take the longest."""
@@ -100,9 +104,9 @@ def rate(play: Callable[[], int], seconds: float) -> float:
     return steps / passed
 
 
-def native(name: str, num_envs: int, seconds: float) -> float:
+def native(name: str, num_envs: int, seconds: float, arguments: Any = None) -> float:
     """Return environment steps per processor second of a native game; the time excludes resets."""
-    vector = make_vector(f"marltrain/{name}", None, num_envs)
+    vector = make_vector(f"marltrain/{name}", arguments, num_envs)
     rng, step, recorded = np.random.default_rng(0), vector.reset(0), []
     for _ in range(RECORDED):
         recorded.append(random_actions(vector.spec, step, rng))
@@ -117,12 +121,13 @@ def native(name: str, num_envs: int, seconds: float) -> float:
     return played * num_envs / passed
 
 
-def of_jaxmarl(name: str, num_envs: int) -> Callable[[], int]:
+def of_jaxmarl(name: str, num_envs: int, arguments: Any) -> Callable[[], int]:
     """Return a function that makes RECORDED batch steps of an environment of JaxMARL."""
     import jax
     import jaxmarl
 
-    env = jaxmarl.make(JAXMARL[name])
+    found = JAXMARL[name]
+    env = jaxmarl_env(found, **arguments).original if found in JAXMARL_GAMES else jaxmarl.make(found)
 
     def step(carry: Any, _: Any) -> Any:
         """Return the carry after a step: what it gives is a part of it, so that it is computed, and not stored."""
@@ -150,13 +155,13 @@ def of_jaxmarl(name: str, num_envs: int) -> Callable[[], int]:
     return play
 
 
-def compare_with_jaxmarl(name: str, rounds: int, seconds: float) -> None:
+def compare_with_jaxmarl(name: str, rounds: int, seconds: float, arguments: Any) -> None:
     """Print the rates of JaxMARL's environment, and the native game's ratios to them."""
     for size in SIZES.get(name, USUAL):
-        play, ratios, theirs = of_jaxmarl(name, size), [], []
+        play, ratios, theirs = of_jaxmarl(name, size, arguments), [], []
         for _ in range(rounds):
             theirs.append(rate(play, seconds))
-            ratios.append(native(name, size, seconds) / theirs[-1])
+            ratios.append(native(name, size, seconds, arguments) / theirs[-1])
         ratio = f"{statistics.median(ratios):.1f} times that ({min(ratios):.1f} to {max(ratios):.1f})"
         print(f"  {size:5d} envs: JaxMARL {spread(theirs):>30} env steps/s, the native game {ratio}", flush=True)
 
@@ -212,7 +217,7 @@ def spread(values: list[float]) -> str:
     return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
 
 
-def compare_rates(names: list[str], rounds: int, seconds: float) -> None:
+def compare_rates(names: list[str], rounds: int, seconds: float, arguments: Any) -> None:
     """Print rates, and their ratios to the original's rate in the same round."""
     for name in names:
         other = original_of(name)
@@ -223,7 +228,7 @@ def compare_rates(names: list[str], rounds: int, seconds: float) -> None:
             if other:
                 theirs.append(rate(original(other), seconds))
             for size in sizes:
-                found[size].append(native(name, size, seconds))
+                found[size].append(native(name, size, seconds, arguments))
         print(f"{name}; {other} makes {spread(theirs)} env steps/s" if other else f"{name}; no original here")
         for size, rates in found.items():
             text = f"  {size:5d} envs: {spread(rates):>38} env steps/s"
@@ -243,16 +248,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--games", nargs="+", choices=list(GAMES))
+    parser.add_argument(
+        "--env-args", type=json.loads, default={}, help='of native games and of JaxMARL, such as {"scenario": "25m"}'
+    )
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     if args.compile:
         compare_starts(args.games or list(COMPILED), args.rounds)
     else:
-        compare_rates(args.games or list(GAMES), args.rounds, args.seconds)
+        compare_rates(args.games or list(GAMES), args.rounds, args.seconds, args.env_args)
         if is_installed("jaxmarl"):
             for name in [name for name in args.games or GAMES if name in JAXMARL]:
                 print(f"{name} and JaxMARL's {JAXMARL[name]}")
-                compare_with_jaxmarl(name, args.rounds, args.seconds)
+                compare_with_jaxmarl(name, args.rounds, args.seconds, args.env_args)
 
 
 if __name__ == "__main__":

@@ -104,11 +104,17 @@ class JaxmarlEnv(ParallelEnv):  # type: ignore[misc]
         self._reset: Callable[..., Any] = jax.jit(original.reset)
         self._step: Callable[..., Any] = jax.jit(original.step_env)
         self._seen, _ = self._reset(jax.random.PRNGKey(0))  # the shapes that Overcooked declares are transposed
+        self._acts = {agent: spaces.Discrete(int(original.action_space(agent).n)) for agent in self.possible_agents}
+        self._sees = {agent: self._space(agent) for agent in self.possible_agents}
         self._generator = np.random.default_rng()
+
+    def observation_space(self, agent: str) -> Space:
+        """Return the observation space of a player."""
+        return self._sees[agent]
 
     def action_space(self, agent: str) -> Space:
         """Return the action space of a player."""
-        return spaces.Discrete(int(self.original.action_space(agent).n))
+        return self._acts[agent]
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         """Start an episode; return observations and infos, by player."""
@@ -139,6 +145,10 @@ class JaxmarlEnv(ParallelEnv):  # type: ignore[misc]
     def close(self) -> None:
         """Do nothing: the environment holds only memory."""
 
+    def _space(self, agent: str) -> Space:
+        """Return a player's observation space, for observations of the first reset."""
+        raise NotImplementedError
+
     def _observed(self) -> dict[str, Any]:
         """Return the observations of all players."""
         return {agent: np.asarray(self._seen[agent], np.float32) for agent in self.possible_agents}
@@ -155,10 +165,6 @@ class Overcooked(JaxmarlEnv):
         super().__init__(name, original)
         self._shaping = shaping
 
-    def observation_space(self, agent: str) -> Space:
-        """Return the observation space of a player."""
-        return spaces.Box(0, 255, np.shape(self._seen[agent]), np.float32)
-
     @property
     def state_space(self) -> Space:
         """The space of the global state."""
@@ -167,6 +173,9 @@ class Overcooked(JaxmarlEnv):
     def state(self) -> Array:
         """Return the global state as one row."""
         return np.asarray(self._seen[self.possible_agents[0]], np.float32).reshape(-1)
+
+    def _space(self, agent: str) -> Space:
+        return spaces.Box(0, 255, np.shape(self._seen[agent]), np.float32)
 
     def _reward(self, agent: str, rewards: Mapping[str, Any], infos: Mapping[str, Any]) -> float:
         return float(rewards[agent]) + self._shaping * float(infos["shaped_reward"][agent])
@@ -180,12 +189,6 @@ class Smax(JaxmarlEnv):
         super().__init__(name, original)
         self._legal: Callable[..., Any] = self._jax.jit(original.get_avail_actions)
 
-    def observation_space(self, agent: str) -> Space:
-        """Return the observation space of a player."""
-        mask = spaces.Box(0, 1, (int(self.original.action_space(agent).n),), np.int8)
-        seen = spaces.Box(-np.inf, np.inf, np.shape(self._seen[agent]), np.float32)
-        return spaces.Dict({"observation": seen, "action_mask": mask})
-
     @property
     def state_space(self) -> Space:
         """The space of the global state."""
@@ -194,6 +197,11 @@ class Smax(JaxmarlEnv):
     def state(self) -> Array:
         """Return the global state."""
         return np.asarray(self._seen["world_state"], np.float32)
+
+    def _space(self, agent: str) -> Space:
+        mask = spaces.Box(0, 1, (int(self._acts[agent].n),), np.int8)
+        seen = spaces.Box(-np.inf, np.inf, np.shape(self._seen[agent]), np.float32)
+        return spaces.Dict({"observation": seen, "action_mask": mask})
 
     def _observed(self) -> dict[str, Any]:
         legal = self._legal(self.now)
