@@ -6,6 +6,7 @@ native game: for comparisons, not for training.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -85,7 +86,7 @@ def _known(argument: str, name: Any, known: Mapping[str, Any]) -> Any:
     return known[name]
 
 
-class JaxmarlEnv(ParallelEnv):  # type: ignore[misc]
+class JaxmarlEnv(ParallelEnv, ABC):  # type: ignore[misc]
     """An environment of JaxMARL as a PettingZoo ParallelEnv; observations are float32.
 
     original: JaxMARL's object.  now: its state.  key: the random key of its last reset or step.
@@ -145,9 +146,9 @@ class JaxmarlEnv(ParallelEnv):  # type: ignore[misc]
     def close(self) -> None:
         """Do nothing: the environment holds only memory."""
 
+    @abstractmethod
     def _space(self, agent: str) -> Space:
-        """Return a player's observation space, for observations of the first reset."""
-        raise NotImplementedError
+        """Return a player's observation space, from the observations of the first reset."""
 
     def _observed(self) -> dict[str, Any]:
         """Return the observations of all players."""
