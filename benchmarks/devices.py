@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import marltrain as mt
-from marltrain.policies.agents.placement import LARGE, largest
+from marltrain.policies.agents.placement import ROWS, largest, limit
 
 VECTOR, BOARD, SCREEN = (32,), (8, 8, 17), (84, 84, 4)
 SMALL, NATURE = ((32, 3, 1), (32, 3, 1)), ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -100,7 +100,7 @@ def rows(asked: argparse.Namespace) -> Iterator[str]:
                 algorithm, Noise, env_args={"shape": shape}, seed=0, network=spec, device="cpu"
             )[0]
             most = largest(agent.learner())
-            chosen = "cuda" if most >= LARGE else "cpu"
+            chosen = "cuda" if most >= limit(ALGORITHMS[algorithm].get("batch_size", ROWS)) else "cpu"
             rates = [rate(algorithm, network, device, asked.seconds) for device in devices]
             figures = " | ".join(f"{value:,.0f}" for value in rates)
             yield f"| {algorithm} | {network} | {most:,} | {figures} | {chosen} |"

@@ -1,7 +1,8 @@
-"""The device of agents that are made with device="auto": a GPU for large networks only."""
+"""The device of agents that are made with device="auto": a GPU for large networks, or many rows, only."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from marltrain.policies.backends import first_gpu, make_backend
@@ -9,11 +10,8 @@ from marltrain.policies.backends.base import REQUIRE
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 
 AUTO, CPU = "auto", "cpu"
-LARGE = 200_000
-"""Multiplications per row of a network from which "auto" takes a GPU, see docs/devices.md and `benchmarks/devices.py`.
-
-The rates of both devices cross at about 60,000 for PPO, whose minibatches have many rows, and at about 500,000 for DQN.
-"""
+LARGE, ROWS = 200_000, 256
+"""Multiplications per row of a network from which "auto" takes a GPU, for batches of so many rows, see `limit`."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,21 @@ def placement(learner: AlgorithmLearner) -> Placement:
         return Placement(CPU, f"{name} finds no GPU")
     if learner.backend.jit_compile == REQUIRE:
         return Placement(CPU, f"jit_compile={REQUIRE!r} computes on a CPU")
-    most = largest(learner)
-    sizes = f"multiplications per row of its largest network: {most:,}"
-    if most < LARGE:
-        return Placement(CPU, f"{sizes}; a CPU is faster below {LARGE:,}")
-    return Placement(gpu, f"{sizes}; a GPU is faster from {LARGE:,}")
+    rows = learner.algorithm.settings.batch_size or ROWS
+    most, least = largest(learner), limit(rows)
+    sizes = f"multiplications per row of its largest network: {most:,}, batches of {rows:,} rows"
+    if most < least:
+        return Placement(CPU, f"{sizes}; a CPU is faster below {least:,}")
+    return Placement(gpu, f"{sizes}; a GPU is faster from {least:,}")
+
+
+def limit(rows: int) -> int:
+    """Return the multiplications per row of a network from which "auto" takes a GPU, for batches of some rows.
+
+    It falls with the square root of the rows: the rates of both devices cross at about 500,000 for DQN with batches of
+    32 rows and at about 60,000 for PPO with minibatches of 512, see docs/devices.md and `benchmarks/devices.py`.
+    """
+    return round(LARGE * math.sqrt(ROWS / rows))
 
 
 def moved(learner: AlgorithmLearner, row: int, device: str) -> AlgorithmLearner:

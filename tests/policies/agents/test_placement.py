@@ -12,7 +12,7 @@ from torch import nn
 
 import marltrain as mt
 from marltrain.policies.agents import placement as rule
-from marltrain.policies.agents.placement import LARGE, Placement, moved, placement
+from marltrain.policies.agents.placement import LARGE, Placement, limit, moved, placement
 from marltrain.policies.backends import torch as torch_backend
 from marltrain.policies.networks.specs import Head, NetworkDefinition, Plan
 
@@ -80,14 +80,16 @@ def chosen(network: Any) -> Placement | None:
 
 def test_small_networks_stay_on_the_cpu(gpu):
     result = chosen(mt.MLP((64, 64)))
-    assert result == Placement("cpu", "multiplications per row of its largest network: 4,672; a CPU is faster below "
-                                    f"{LARGE:,}")  # fmt: skip
+    assert result == Placement("cpu", "multiplications per row of its largest network: 4,672, batches of 256 rows; "
+                                    f"a CPU is faster below {LARGE:,}")  # fmt: skip
 
 
 def test_large_networks_go_to_a_gpu(gpu):
     agent = mt.DQN(*SPACES, network=mt.MLP((450, 450)), seed=0)
     sizes = f"{6 * 450 + 450 * 450 + 450 * 3:,}"
-    reason = f"multiplications per row of its largest network: {sizes}; a GPU is faster from {LARGE:,}"
+    reason = (
+        f"multiplications per row of its largest network: {sizes}, batches of 256 rows; a GPU is faster from {LARGE:,}"
+    )
     assert agent.placement == Placement(OTHER, reason)
     assert str(agent.backend.device) == str(agent.learner_.backend.device) == OTHER
 
@@ -101,13 +103,26 @@ def test_the_limit_is_a_number_of_multiplications(monkeypatch):
     nets = {str(n): SimpleNamespace(multiply_adds=lambda n=n: n) for n in (LARGE - 1, 5)}
     monkeypatch.setattr(torch_backend, "gpu", lambda: "cuda")
     learner: Any = SimpleNamespace(
-        backend=SimpleNamespace(name="torch", jit_compile=False), weights=SimpleNamespace(online=nets), team=None
+        algorithm=SimpleNamespace(settings=SimpleNamespace(batch_size=None)),
+        backend=SimpleNamespace(name="torch", jit_compile=False),
+        weights=SimpleNamespace(online=nets),
+        team=None,
     )
     assert placement(learner).device == "cpu"
     learner.team = SimpleNamespace(online={"mixer": SimpleNamespace(multiply_adds=lambda: LARGE)})
     assert placement(learner).device == "cuda"
     monkeypatch.setattr(torch_backend, "gpu", lambda: None)
     assert placement(learner) == Placement("cpu", "torch finds no GPU")
+
+
+@pytest.mark.parametrize(("rows", "device"), [(32, "cpu"), (256, OTHER), (None, OTHER), (4096, OTHER)])
+def test_the_limit_falls_with_the_rows_of_a_batch(gpu, rows, device):
+    agent = mt.DQN(*SPACES, network=mt.MLP((512, 512)), batch_size=rows, seed=0)
+    assert str(agent.backend.device) == device
+
+
+def test_the_limits_of_some_batches():
+    assert [limit(rows) for rows in (32, 256, 1024, 4096)] == [565_685, 200_000, 100_000, 50_000]
 
 
 def test_without_a_gpu_nothing_is_counted(monkeypatch):
