@@ -31,6 +31,11 @@ def captured(name: str, **settings: Any) -> RecordedCapture:
         agents = make(name, "cpu", jit_compile=True, **settings)
         train(name, agents, 112 if on_policy(name) else 72)
         assert devices(agents) == {"cpu"}
+        before, space = capture.calls, agents[0].observation_space
+        assert space is not None
+        for _ in range(3):
+            agents[0].act(space.sample())
+        assert capture.calls == before + 2
     return capture
 
 

@@ -134,7 +134,7 @@ class Actor:
             self._read[ACTION_COUNTS] = np.zeros(self.counts.shape, np.float32)
         self._in_numpy: Mapping[str, Forward] | None = None
         self._compiled: dict[int | None, CompiledActing | ActProgram | None] = {}
-        self._functions: dict[int | None, Callable[..., Any]] = {}
+        self._functions: dict[tuple[int | None, bool], Callable[..., Any]] = {}  # of an agent, in training
         self._tables: ActTables | None = None
         self._recordable = backend.runs_programs and seeded is None and declares(algorithm, "act", "acts_in_numpy")
 
@@ -302,15 +302,17 @@ class Actor:
 
     def _in_tensors(self, row: int | None, given: ActInputs) -> Acted:
         """Return the decisions of the algorithm in the framework, as arrays."""
-        if row not in self._functions:
-            self._functions[row] = self.backend.captured(partial(self._acted, _of_row(self.nets, row)))
+        which = row, given.training
+        if which not in self._functions:
+            self._functions[which] = self.backend.captured(partial(self._acted, *which))
+        tensors = vars(self._tensors(row, given))
         with self.backend.no_gradient():
-            acted = self._functions[row](vars(self._tensors(row, given)))
+            acted = self._functions[which]({name: tree for name, tree in tensors.items() if name != "training"})
         return Acted(**map_tree(self.backend.numpy, acted))
 
-    def _acted(self, nets: Mapping[str, Forward], given: dict[str, Any]) -> dict[str, Any]:
+    def _acted(self, row: int | None, training: bool, given: dict[str, Any]) -> dict[str, Any]:
         """Return the decisions of the algorithm as a function of tensors."""
-        return vars(self._call(self.backend.ops, nets, ActInputs(**given)))
+        return vars(self._call(self.backend.ops, _of_row(self.nets, row), ActInputs(**given, training=training)))
 
     def _tensors(self, row: int | None, given: ActInputs) -> ActInputs:
         """Return inputs as tensors of the framework, with the settings of one agent or of all agents."""
