@@ -79,6 +79,7 @@ _HOME = {
     "OffPolicyAgent": "marltrain.policies.agents.tianshou",
     "OnPolicyAgent": "marltrain.policies.agents.tianshou",
     "OpponentPool": "marltrain.rivals.opponent_pool",
+    "PSROResult": "marltrain.rivals.psro",
     "ParameterServerStrategy": "marltrain.policies.backends.strategies",
     "Ops": "marltrain.policies.ops",
     "PBTResult": "marltrain.tools.tuning.pbt",
@@ -151,6 +152,7 @@ _HOME = {
     "population_based_training": "marltrain.tools.tuning.pbt",
     "replay": "marltrain.tools.evaluating.replays",
     "retrace": "marltrain.policies.algorithms.returns",
+    "psro": "marltrain.rivals.psro",
     "round_robin": "marltrain.rivals.round_robin",
     "save": "marltrain.policies.agents.saving",
     "setting": "marltrain.core.settings",
@@ -299,6 +301,7 @@ if TYPE_CHECKING:
     from marltrain.rivals.connect_four import connect_four_scores as connect_four_scores
     from marltrain.rivals.exploitability import exploitability as exploitability
     from marltrain.rivals.opponent_pool import OpponentPool as OpponentPool
+    from marltrain.rivals.psro import PSROResult as PSROResult, psro as psro
     from marltrain.rivals.round_robin import RoundRobin as RoundRobin, round_robin as round_robin
     from marltrain.rivals.standings import Standing as Standing
     from marltrain.rivals.tictactoe import (

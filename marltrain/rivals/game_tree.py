@@ -22,6 +22,8 @@ PROBES, MARGIN = 9, 1000
 """Random episodes by which a tree that is much too large is recognized, and how many times the limit that is."""
 Observe = Callable[[Any, int], Array]
 """(pyspiel's state, player) -> the observation, without the mask of legal actions."""
+Decisions = tuple[tuple[int, int] | None, tuple[int, int] | None]
+"""The last decision of each player: the row of its information state, and the action."""
 
 
 @dataclass
@@ -29,17 +31,20 @@ class InformationStates:
     """The information states of one player.
 
     places: OpenSpiel's text of a state -> its row.  observations: [*O] by row.  legal: lists of actions by row.
+    before: the row and the action of the player's decision before, by row; None at the first. It is a row further up.
     """
 
     places: dict[str, int] = field(default_factory=dict)
     observations: list[Array] = field(default_factory=list)
     legal: list[list[int]] = field(default_factory=list)
+    before: list[tuple[int, int] | None] = field(default_factory=list)
 
-    def add(self, key: str, observation: Array, legal: list[int]) -> None:
+    def add(self, key: str, observation: Array, legal: list[int], before: tuple[int, int] | None) -> None:
         """Add a state that is not known yet."""
         self.places[key] = len(self.places)
         self.observations.append(observation)
         self.legal.append(legal)
+        self.before.append(before)
 
 
 def _cards(state: Any, p: int) -> Array:
@@ -110,22 +115,25 @@ class GameTree:
         if self._is_surely_larger(max_states):
             raise self._too_large(max_states)
         found = InformationStates(), InformationStates()
-        states, left = 0, [self.game.new_initial_state()]
+        states = 0
+        left: list[tuple[Any, Decisions]] = [(self.game.new_initial_state(), (None, None))]
         while left:
-            state = left.pop()
+            state, before = left.pop()
             if state.is_terminal():
                 continue
             states += 1
             if states > max_states:
                 raise self._too_large(max_states)
             legal = state.legal_actions()
-            if not state.is_chance_node():
-                p = state.current_player()
-                key = state.information_state_string(p)
-                if key not in found[p].places:
-                    seen = state.simultaneous_game_state() if self.simultaneous else state
-                    found[p].add(key, self.observe(seen, p), legal)
-            left += [state.child(action) for action in legal]
+            if state.is_chance_node():
+                left += [(state.child(action), before) for action in legal]
+                continue
+            p = state.current_player()
+            key = state.information_state_string(p)
+            if key not in found[p].places:
+                seen = state.simultaneous_game_state() if self.simultaneous else state
+                found[p].add(key, self.observe(seen, p), legal, before[p])
+            left += [(state.child(action), _after(before, p, found[p].places[key], action)) for action in legal]
         return found
 
     def _is_surely_larger(self, max_states: int) -> bool:
@@ -151,3 +159,8 @@ class GameTree:
             f"exploitability walks the whole tree, and that of {self.name} has more than {max_states:,} states: take a "
             "smaller game, or raise max_states if memory and time suffice"
         )
+
+
+def _after(before: Decisions, p: int, row: int, action: int) -> Decisions:
+    """Return the last decisions after one of player p."""
+    return ((row, action), before[1]) if p == 0 else (before[0], (row, action))
