@@ -349,12 +349,8 @@ def hindrance(learner: AlgorithmLearner) -> str:
         return "the gradient noise is measured"
     if any(name in learner.weights.statistics for name in NORMALIZED):
         return "observations are normalized"
-    if learner.needs.identity:
-        return "observations get the player's one-hot (identity)"
     if learner.needs.reservoir:
         return "the agent has a reservoir"
-    if learner.needs.n_step > 1:
-        return f"n_step={learner.needs.n_step}"
     return "" if learner.memory is None else learner.memory.obstacle
 
 

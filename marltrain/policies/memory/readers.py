@@ -37,7 +37,7 @@ class Reader:
         self.ring, self.needs = ring, needs
         self.seats = [np.array(row, np.int64) for row in seats]
         self._players = np.concatenate(self.seats)
-        self._identities = numbers_of(needs.identity, ring.names)
+        self.identities = numbers_of(needs.identity, ring.names)
         self._joint = ring.joint if needs.joint_actions else None
 
     def size(self) -> Array:
@@ -89,7 +89,7 @@ class Reader:
         ring, count = self.ring, len(self.needs.identity)
         if not count:
             return obs
-        return identified(ring.group.layout, obs, self._identities[cells // (ring.capacity * ring.num_envs)], count)
+        return identified(ring.group.layout, obs, self.identities[cells // (ring.capacity * ring.num_envs)], count)
 
     def _extras(self, cells: Array) -> dict[str, Array]:
         return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}

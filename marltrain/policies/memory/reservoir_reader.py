@@ -43,7 +43,7 @@ class ReservoirReader(UniformReader):
         there = np.array([kept.held[players].any() for players in self.seats])
         obs, count = kept.obs_at(found), len(self.needs.identity)
         if count:
-            obs = identified(self.ring.group.layout, obs, self._identities[found[0]], count)
+            obs = identified(self.ring.group.layout, obs, self.identities[found[0]], count)
         weight = np.broadcast_to(there[:, None] / batch_size, found[0].shape).astype(np.float32)
         return ReservoirTransitions(
             **vars(made), kept_obs=obs, kept_legal=kept.legal_at(found), kept_action=kept.actions_at(found),

@@ -99,7 +99,7 @@ def only_watching(moment):
          "alpha of the memory follows a schedule"),
         ({"memory": mt.Replay(window=0.5)}, None, "the memory has window"),
         ({"memory": mt.Replay(half_life=500)}, None, "the memory has half_life"),
-        ({"memory": mt.Replay(n_step=3)}, None, "n_step=3"),
+        ({"memory": mt.Replay(n_step=3)}, None, None),
         ({}, mt.LambdaCallback(on_update_end=only_watching), "LambdaCallback.on_update_end may change agents"),
         ({}, mt.Adapt("gamma", by="td_error", direction="up", low=0.9, high=0.999),
          "Adapt.on_update_end may change agents"),

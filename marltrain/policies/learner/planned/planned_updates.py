@@ -22,7 +22,7 @@ from marltrain.policies.learner.trained_team import Columns
 from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
 from marltrain.policies.memory.compiled.replay_kernel import Reading
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
-from marltrain.policies.memory.ring import Ring
+from marltrain.policies.memory.readers import Reader
 from marltrain.policies.tape.interpreter.runs import run_program
 
 MOST_NUMBERS = 2**20
@@ -59,7 +59,7 @@ class PlannedUpdates:
     batch_size: int
 
     def __init__(
-        self, learner: PlannedLearner, steps: ProgramSteps, ring: Ring, rewards: RewardScaling, batch_size: int,
+        self, learner: PlannedLearner, steps: ProgramSteps, reader: Reader, rewards: RewardScaling, batch_size: int,
         draw: Callable[[], Any],
     ) -> None:  # fmt: skip
         """Write the constant fields of the arguments.
@@ -67,8 +67,8 @@ class PlannedUpdates:
         learner: the agents; of a team, its only member.  rewards: scales the rewards of the batches.
         draw: returns the program that draws rows, compiled.
         """
-        self.learner, self.steps, self._ring, self._draw = learner, steps, ring, draw
-        self._reading, self._rewards = Reading(ring), rewards
+        self.learner, self.steps, self._ring, self._draw = learner, steps, reader.ring, draw
+        self._reading, self._rewards = Reading(reader), rewards
         self.learn = np.zeros(learner.num_agents, bool)
         self.plan: Sequence[DueUpdates] = ()
         self._taken = (0, 0)  # rounds and updates

@@ -49,7 +49,7 @@ class ReplayUpdates(PlannedUpdates):
         """Write the constant fields of the arguments."""
         self._choice = reader.choice
         self._drawing = np.zeros(1, DRAWING)
-        super().__init__(learner, steps, reader.ring, rewards, batch_size, draw_program)
+        super().__init__(learner, steps, reader, rewards, batch_size, draw_program)
         self._draws = Draws(reader, self._reading)
         self._record["drawing"] = address_of(self._drawing)
         self._drawing["reading"] = self._reading.address

@@ -51,7 +51,7 @@ class SequenceUpdates(PlannedUpdates):
         self._needs, self._drawing, self._sequences = reader.needs, np.zeros(1, DRAWING), np.zeros(1, SEQUENCES)
         carries = carries_of(learner.algorithm.networks())
         self._carried = {name: column_of(name, column) for name, column in carries.items()}
-        super().__init__(learner, steps, reader.ring, rewards, batch_size, draw_program)
+        super().__init__(learner, steps, reader, rewards, batch_size, draw_program)
         self._draws = Draws(reader, self._reading)
         self._record["drawing"] = address_of(self._drawing)
         self._drawing["reading"], self._drawing["sequences"] = self._reading.address, address_of(self._sequences)

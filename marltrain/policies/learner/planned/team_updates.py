@@ -56,7 +56,7 @@ class TeamUpdates(PlannedUpdates):
     ) -> None:  # fmt: skip
         """Write the constant fields of the arguments; learner: the member.  draw: see `PlannedUpdates`."""
         self._reader = reader
-        super().__init__(learner, steps, reader.ring, rewards, batch_size, draw or draw_program)
+        super().__init__(learner, steps, reader, rewards, batch_size, draw or draw_program)
 
     def _batch_steps(self, batch_size: int) -> int:
         """Return the number of batch steps that are drawn for a batch."""

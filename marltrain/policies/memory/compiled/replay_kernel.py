@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import float32
+from numba import float32, float64
 
-from marltrain.core.layout import Array
+from marltrain.core.layout import VECTOR, Array
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, bools, copy, f32, f64, i64, next_bits, next_double, record_at
 from marltrain.policies.batches.batch import Transitions
@@ -20,7 +20,7 @@ from marltrain.policies.memory.compiled.priority_kernel import PRIORITIES, draw_
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.priorities import PrioritizedChoice
-from marltrain.policies.memory.readers import UniformReader
+from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.sequences import transition_reader
 
@@ -31,12 +31,16 @@ _MADE = ("agents", "rows", "cells", "gamma", "to_obs", "to_legal", "to_action", 
          "to_next_obs", "to_next_legal")  # fmt: skip
 _PLACES = slice(len(_RING) + len(_SIZES), len(_RING) + len(_SIZES) + len(_MADE))
 """Position of `_MADE` among the fields."""
+_READ = ("n_step", "hots", "hot")
 _DRAWN = ("seats", "first_seat", "generator", "draw", "draw_double")
-READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE, *_DRAWN)])
+READING = np.dtype([(name, np.int64) for name in (*_RING, *_SIZES, *_MADE, *_READ, *_DRAWN)])
 """Arguments of `read` and `draw`: numbers and addresses.
 
 They are the addresses of a ring's columns and of its final observations, the bytes of a row in them, and the addresses
-of the results. Fields for `draw`:
+of the results. Fields for `read`:
+n_step: most rewards that are summed.  hots: values of the players' one-hots, 0 without them.
+hot: [P] int64, the place of the 1 in the one-hot of each player, or -1.
+Fields for `draw`:
 seats: each player's first cell; those of agent k begin at index `first_seat[k]`.
 generator, draw, draw_double: [K] int64, the addresses of a generator's state and of its functions for the next 32 bits
 and for the next float64; 0 for an agent that draws no rows.
@@ -47,22 +51,25 @@ _LOW = 2**32 - 1
 
 
 def reads(ring: Ring, needs: Needs) -> bool:
-    """Return whether compiled code supports these transitions: single steps, one observation array, nothing else."""
-    plain = needs.n_step == 1 and not needs.columns and needs.state is None and not needs.identity
+    """Return whether compiled code supports these transitions: one observation array, nothing else."""
+    plain = not needs.columns and needs.state is None and (not needs.identity or VECTOR in ring.obs)
     return ring.deepest == 1 and len(ring.obs) == 1 and plain
 
 
 class Reading:
-    """Arguments of compiled code that reads transitions from a ring; `reads` checks the ring.
+    """Arguments of compiled code that reads a reader's transitions from a ring; `reads` checks the ring.
 
     record: [1] READING, the arguments of `read` and `draw`.
     """
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, reader: Reader) -> None:
         """Allocate the record; `refresh` writes the ring's addresses."""
-        self.ring = ring
+        self.ring = ring = reader.ring
         (self._name,) = ring.obs
         self.record = np.zeros(1, READING)
+        self._hot = np.ascontiguousarray(reader.identities, np.int64)
+        self.record["n_step"], self.record["hots"] = reader.needs.n_step, len(reader.needs.identity)
+        self.record["hot"] = address_of(self._hot)
         self._fields = self.record.view(np.int64)  # the same memory; a slice of it is written at once
         self.address = address_of(self.record)
         self._written: tuple[Array, Array] | None = None
@@ -71,7 +78,8 @@ class Reading:
         """Return uninitialized transitions [agents, rows], with weights of 1."""
         ring, shape = self.ring, (agents, rows)
         obs, legal = ring.obs[self._name], ring.legal
-        seen, then = (np.empty((*shape, *obs.shape[3:]), obs.dtype) for _ in range(2))
+        row = (obs.shape[3] + hots,) if (hots := int(self.record["hots"][0])) else obs.shape[3:]
+        seen, then = (np.empty((*shape, *row), obs.dtype) for _ in range(2))
         masks = [None, None] if legal is None else [np.empty((*shape, legal.shape[3]), bool) for _ in range(2)]
         return Transitions(
             obs=seen, legal=masks[0], action=np.empty((*shape, *ring.action.shape[3:]), ring.action.dtype),
@@ -107,14 +115,14 @@ class Reading:
 
 
 class CompiledReader(UniformReader):
-    """A `UniformReader` of single steps; it draws the same transitions, in one call unless a window alone chooses."""
+    """A `UniformReader` in compiled code; it draws the same transitions, in one call unless a window alone chooses."""
 
     def __init__(
         self, ring: Ring, seats: Sequence[Sequence[int]], needs: Needs, numbers: MemoryNumbers | None = None
     ) -> None:
         """Take a ring for which `reads` is true."""
         super().__init__(ring, seats, needs, numbers)
-        self._reading = Reading(ring)
+        self._reading = Reading(self)
         self._draws = Draws(self, self._reading)
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Transitions:
@@ -284,21 +292,50 @@ def read(r: Any) -> None:
     rewards, discounts = f32(r.to_reward, size), f32(r.to_discount, size)
     for i in range(size):
         cell = cells[i]
-        rewards[i] = f32(r.reward, cell + 1)[cell]
         copy(r.action + cell * r.action_size, r.to_action + i * r.action_size, r.action_size)
-        copy(r.obs + cell * r.obs_size, r.to_obs + i * r.obs_size, r.obs_size)
+        copy_obs(r, r.obs, cell, cell, r.to_obs, i)
+        if r.legal:
+            copy(r.legal + cell * r.legal_size, r.to_legal + i * r.legal_size, r.legal_size)
+        cell, rewards[i], discounts[i] = walk(r, cell, gamma[i // r.rows])
         followed = i64(r.next, cell + 1)[cell]
-        ended = followed < -1 and bools(r.terminated, cell + 1)[cell]
-        discounts[i] = float32(0.0) if ended else float32(gamma[i // r.rows])
         if followed < -1:
             from_obs, from_legal, there = r.last_obs, r.last_legal, -2 - followed
         else:
             slot = cell // r.envs % r.capacity
             from_obs, from_legal, there = r.obs, r.legal, cell + (followed % r.capacity - slot) * r.envs
-        copy(from_obs + there * r.obs_size, r.to_next_obs + i * r.obs_size, r.obs_size)
+        copy_obs(r, from_obs, there, cell, r.to_next_obs, i)
         if r.legal:
-            copy(r.legal + cell * r.legal_size, r.to_legal + i * r.legal_size, r.legal_size)
             copy(from_legal + there * r.legal_size, r.to_next_legal + i * r.legal_size, r.legal_size)
+
+
+@compiled
+def walk(r: Any, cell: int, gamma: float) -> tuple[int, Any, Any]:
+    """Follow up to n decisions from a cell; return the last cell, the discounted sum of rewards, and the discount."""
+    following, learnable = i64(r.next, MOST_CELLS), bools(r.learnable, MOST_CELLS)
+    rewards = f32(r.reward, MOST_CELLS)
+    total, factor = float64(rewards[cell]), gamma
+    for _ in range(1, r.n_step):
+        pointer = following[cell]
+        onward = cell + (pointer % r.capacity - cell // r.envs % r.capacity) * r.envs
+        if pointer < 0 or following[onward] == -1 or not learnable[onward // r.envs]:
+            break
+        cell = onward
+        total, factor = total + factor * rewards[cell], factor * gamma
+    ended = following[cell] < -1 and bools(r.terminated, cell + 1)[cell]
+    return cell, float32(total), float32(0.0) if ended else float32(factor)
+
+
+@compiled
+def copy_obs(r: Any, source: int, place: int, cell: int, target: int, row: int) -> None:
+    """Copy the observation at a place of `source` to a row of `target`, and add the one-hot of the player of `cell`."""
+    start = target + row * (r.obs_size + 4 * r.hots)
+    copy(source + place * r.obs_size, start, r.obs_size)
+    if r.hots:
+        hot, number = f32(start + r.obs_size, r.hots), cell // (r.capacity * r.envs)
+        hot[:] = float32(0.0)
+        one = i64(r.hot, number + 1)[number]
+        if one >= 0:
+            hot[one] = float32(1.0)
 
 
 @compiled

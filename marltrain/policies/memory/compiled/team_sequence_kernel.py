@@ -105,7 +105,8 @@ def write_row(t: Any, d: Any, r: Any, player: int, b: int, valid: bool, learned:
         return
     bools(d.next_present, size)[row] = False
     f32(r.to_reward, size)[row] = f32(r.to_discount, size)[row] = float32(0.0)
-    for target, width, value in ((r.to_obs, r.obs_size, 0), (r.to_next_obs, r.obs_size, 0),
+    seen = r.obs_size + 4 * r.hots
+    for target, width, value in ((r.to_obs, seen, 0), (r.to_next_obs, seen, 0),
                                  (r.to_legal, r.legal_size, 1), (r.to_next_legal, r.legal_size, 1)):  # fmt: skip
         cleared = u8(target + row * width, width)
         for i in range(width):

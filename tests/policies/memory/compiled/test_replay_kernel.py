@@ -68,22 +68,24 @@ def world(make, envs, rows, dense, masks, seed, compare):
 
 
 @pytest.mark.parametrize(
-    ("make", "envs", "rows", "dense", "seats", "masks"),
+    ("make", "envs", "rows", "dense", "seats", "masks", "needs"),
     [
-        pytest.param(one_group, 9, 40, True, [[0], [2]], [], id="not full yet"),
-        pytest.param(one_group, 9, 17, True, [[2], [0, 1]], [], id="it wraps"),
-        pytest.param(two_groups, 9, 17, False, [[1, 0], [0]], [], id="ragged"),
-        pytest.param(lambda: one_group(masked=False), 11, 23, False, [[0], [1]], [], id="without masks"),
-        pytest.param(one_group, 9, 31, True, [[2], [0, 1]], BY_TURNS, id="seats learn by turns"),
+        pytest.param(one_group, 9, 40, True, [[0], [2]], [], {}, id="not full yet"),
+        pytest.param(one_group, 9, 17, True, [[2], [0, 1]], [], {}, id="it wraps"),
+        pytest.param(two_groups, 9, 17, False, [[1, 0], [0]], [], {}, id="ragged"),
+        pytest.param(lambda: one_group(masked=False), 11, 23, False, [[0], [1]], [], {}, id="without masks"),
+        pytest.param(one_group, 9, 31, True, [[2], [0, 1]], BY_TURNS, {}, id="seats learn by turns"),
+        pytest.param(one_group, 9, 31, True, [[2], [0, 1]], BY_TURNS, {"n_step": 3}, id="three steps"),
+        pytest.param(one_group, 9, 31, False, [[2], [0, 1]], [], {"n_step": 2, "identity": ("c", "a")}, id="one-hots"),
     ],
 )
-def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows, dense, seats, masks):
+def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows, dense, seats, masks, needs):
     compared = 0
 
     def compare(t):
         nonlocal compared
         ring = streams.rings[0]
-        native, plain = CompiledReader(ring, seats, NEEDS), UniformReader(ring, seats, NEEDS)
+        native, plain = (kind(ring, seats, Needs(False, {}, **needs)) for kind in (CompiledReader, UniformReader))
         if not plain.size().all():
             return
         mine, its = ([np.random.default_rng([t, k]) for k in range(2)] for _ in range(2))
@@ -95,7 +97,7 @@ def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows
                 assert one.dtype == other.dtype
                 np.testing.assert_array_equal(one, other, err_msg=name)
         assert [rng.bit_generator.state for rng in mine] == [rng.bit_generator.state for rng in its]
-        reading = Reading(ring)
+        reading = Reading(native)
         draws = Draws(native, reading)
         assert draws.can_draw(ROWS, BOTH) == (plain.size().min() >= SCAN_BELOW * ROWS)
         if draws.can_draw(ROWS, BOTH):
@@ -137,7 +139,8 @@ def test_an_agent_without_a_generator_draws_none():
         streams.record_step(step)
         streams.record_actions(0, np.zeros((3, 11), np.int64), {})
     ring = streams.rings[0]
-    reader, reading = CompiledReader(ring, [[0], [1]], NEEDS), Reading(ring)
+    reader = CompiledReader(ring, [[0], [1]], NEEDS)
+    reading = Reading(reader)
     draws, room = Draws(reader, reading), reading.new_transitions(2, ROWS)
     assert not draws.can_draw(ROWS, BOTH) and draws.can_draw(ROWS, np.array([False, True]))
     reading.set_outputs(room, GAMMA)
@@ -157,7 +160,7 @@ def test_a_ring_that_has_grown_is_read_where_it_is_now():
     holder = streams.reader([[0]], Needs(True))
     ring = streams.rings[0]
     native, plain = CompiledReader(ring, [[0], [1]], NEEDS), UniformReader(ring, [[0], [1]], NEEDS)
-    reading = Reading(ring)
+    reading = Reading(native)
     draws, room = Draws(native, reading), reading.new_transitions(2, ROWS)
     for t in range(30):
         step.reward[:] = t
@@ -184,11 +187,10 @@ def test_which_transitions_compiled_code_reads():
     plain = ring(one_group())
     assert reads(plain, NEEDS)
     assert isinstance(reader_of(plain, [[0]], NEEDS), CompiledReader)
-    assert not reads(plain, Needs(False, {}, n_step=2))
     assert not reads(ring(seeing()), NEEDS)
     columns = {"log_prob": Column()}
     assert not reads(ring(one_group(), columns=columns), Needs(False, columns))
-    assert type(reader_of(plain, [[0]], Needs(False, {}, n_step=2))) is UniformReader
+    assert type(reader_of(ring(seeing()), [[0]], NEEDS)) is UniformReader
 
 
 def test_rows_drawn_by_priorities_in_one_call_are_those_of_two():
@@ -234,7 +236,7 @@ def test_draws_by_priorities_need_a_single_row():
     result = []
     for _ in range(3):
         streams.record_step(step)
-        result.append([Draws(reader, Reading(ring)).can_draw(ROWS, BOTH) for reader in readers])
+        result.append([Draws(reader, Reading(reader)).can_draw(ROWS, BOTH) for reader in readers])
         streams.record_actions(0, np.zeros((3, 5), np.int64), {})
     assert result == [[False, False], [False, True], [False, True]]
 
@@ -248,7 +250,7 @@ def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
         streams.record_actions(0, np.zeros((3, 40), np.int64), {})
         streams.record_step(step)
     reader = CompiledReader(streams.rings[0], [[0], [1, 2]], NEEDS)
-    draws = Draws(reader, Reading(streams.rings[0]))
+    draws = Draws(reader, Reading(reader))
     assert draws.can_draw(5, BOTH)  # 160 rows of the first agent
     assert not draws.can_draw(6, BOTH)
     assert draws.can_draw(6, np.array([False, True]))
