@@ -30,7 +30,7 @@ NOISE = {GREEDY: ("choice", "coin"), SAMPLE: ("sample", ""), GAUSSIAN: ("sample"
 _ONE = (
     "agents", "rows", "rule",  # K agents, B rows each, of `width` numbers; A = `choices` actions, or numbers of one
     "counts",  # [K] int64, rows of each agent that are computed, the first ones; 0: all
-    "weights", "activations",  # [K, size]; work array for the layers of one agent
+    "weights", "activations", "kept",  # [K, size]; work array for the layers of one agent, `kept` numbers of a row
     "obs", "legal", "explore", "epsilon",  # [K, B, width], [K, B, A] or 0, [K, B], [K]
     "narrow", "players",  # [K, B, width - players] or 0: observations to copy into `obs`, whose rows end with a one-hot
     "noise", "noise_agent", "noise_act", "noise_row",  # [K, acts, B, A] and the strides of its first axes, in elements
@@ -51,31 +51,46 @@ def act_at(address: int) -> Any:
 
 
 @compiled
-def act(address: int, at: int) -> int:
-    """Choose the actions of all rows of the ACT at an address, with the noise of act number `at`; return 0."""
+def act(address: int, at: int, low: int, high: int, envs: int) -> int:
+    """Choose the actions in the environments `low` to `high` of `envs`, with the noise of act number `at`; return 0.
+
+    address: of an ACT, whose rows [B] are [seats, envs].
+    """
     u = act_at(address)
+    if high - low == envs:
+        act_rows(u, at, 0, u.rows)
+    else:
+        for first in range(0, u.rows, envs):
+            act_rows(u, at, first + low, first + high)
+    return 0
+
+
+@compiled
+def act_rows(u: Any, at: int, first: int, end: int) -> None:
+    """Choose the actions of the rows `first` to `end`."""
     if u.narrow:
-        fill_observations(u)
+        fill_observations(u, first, end)
     for k in range(u.agents):
-        rows = i64(u.counts, u.agents)[k] if u.counts else u.rows
-        out = forward(u, u.obs + 4 * k * u.rows * u.width, rows, u.weights + 4 * k * u.size, u.activations)
-        for row in range(rows):
-            outputs = f32(out + 4 * row * u.choices, u.choices)
+        last = min(end, i64(u.counts, u.agents)[k]) if u.counts else end
+        obs, work = u.obs + 4 * (k * u.rows + first) * u.width, u.activations + 4 * first * u.kept
+        out = forward(u, obs, last - first, u.weights + 4 * k * u.size, work)
+        for row in range(first, last):
+            outputs = f32(out + 4 * (row - first) * u.choices, u.choices)
             if u.rule == GREEDY:
                 greedy(u, k, row, at, outputs)
             elif u.rule == SAMPLE:
                 sample(u, k, row, at, outputs)
             else:
                 gaussian(u, k, row, at, outputs)
-    return 0
 
 
 @compiled
-def fill_observations(u: Any) -> None:
-    """Copy the observations without one-hots into the rows of `obs`, before their one-hots."""
+def fill_observations(u: Any, first: int, end: int) -> None:
+    """Copy the observations without one-hots of the rows `first` to `end` into `obs`, before their one-hots."""
     size = 4 * (u.width - u.players)
-    for i in range(u.agents * u.rows):
-        copy(u.narrow + i * size, u.obs + 4 * i * u.width, size)
+    for k in range(u.agents):
+        for i in range(k * u.rows + first, k * u.rows + end):
+            copy(u.narrow + i * size, u.obs + 4 * i * u.width, size)
 
 
 @functools.cache
@@ -203,7 +218,7 @@ class CompiledActing:
         self._activations = np.empty(0, np.float32)
         self._unkept: dict[str, Array] = {}
         self._kept: tuple[Any, ...] = (None, None, None)  # noise, weights, epsilon
-        self.address, self.entry = address_of(self.record), entry(act_program(), 2)
+        self.address, self.entry = address_of(self.record), entry(act_program(), 5)
 
     def set_arrays(
         self, *, obs: Array, legal: Array | None, explore: Array, action: Array, player: Array | None = None,
@@ -217,7 +232,7 @@ class CompiledActing:
         record, rows = self.record[0], explore.shape[1]
         if record["rows"] != rows:
             self._activations = np.empty(rows * self._outputs, np.float32)
-            record["rows"], record["activations"] = rows, address_of(self._activations)
+            record["rows"], record["activations"], record["kept"] = rows, address_of(self._activations), self._outputs
             self._unkept = {n: np.empty((self.agents, rows, *s), np.float32) for n, s in self.extras.items()}
         if player is not None:
             record["players"], record["narrow"] = player.shape[-1], address_of(obs)
@@ -267,7 +282,7 @@ class CompiledActing:
         extras = {name: np.empty((*explore.shape, *shape), np.float32) for name, shape in self.extras.items()}
         self.set_arrays(obs=seen, legal=mask, explore=exploring, action=action, extras=extras, counts=counts)
         self.refresh(noise, hyper)
-        act_program()(self.address, at)
+        act_program()(self.address, at, 0, self.rows, self.rows)
         return Acted(action, None, extras)
 
     @property

@@ -7,58 +7,39 @@ supports are made inside the call; before other updates it returns.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from marltrain.core.layout import VECTOR, Array, map_tree
 from marltrain.core.spec import Step
-from marltrain.envs.native.batch import FINE, STEP
+from marltrain.envs.native.batch import FINE
 from marltrain.envs.native.vector import NativeVectorEnv
-from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, call, f32, f64, record_at
+from marltrain.jit.threads import Threads, give_way
+from marltrain.jit.views import address_of
 from marltrain.policies.compiled.acting import CompiledActing
-from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, is_due, rounds_at
 from marltrain.policies.learner.programs.act_program import ActProgram
-from marltrain.policies.memory.compiled.ring_kernel import (
-    ROWS,
-    is_free,
-    record_actions,
-    record_step,
-    ring_record,
-    rows_at,
-    takes,
-)
-from marltrain.policies.memory.compiled.states_kernel import STATES, StatesTable, has_room, state_arrived, states_at
+from marltrain.policies.memory.compiled.ring_kernel import ring_record, takes
+from marltrain.policies.memory.compiled.states_kernel import StatesTable
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.states import OWN
+from marltrain.trainer.collecting.fused_kernel import (
+    ACT,
+    COUNTS,
+    FUSED,
+    LEARN,
+    MOST,
+    MOVE,
+    RECORD,
+    fused_program,
+)
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
-from marltrain.trainer.collecting.shared_rewards import SHARED, SharedRewards, share, shared_at
+from marltrain.trainer.collecting.shared_rewards import SharedRewards
 from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
-MOST = 32
-"""Maximum number of learners, ring buffers and groups."""
-_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "game", "batch",
-        "wrong", "remembered", "states", "shared")  # fmt: skip
-_ARRAYS = ("reward", "learned", "returns", "ended", "terminated", "truncated")
-_LISTS = ("act", "actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
-FUSED = np.dtype([(n, np.int64) for n in (*_ONE, *_ARRAYS)] + [(name, np.int64, (MOST,)) for name in _LISTS])
-"""Arguments of the fused kernel: numbers and addresses.
-
-most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: how many there are.
-game: address of the game kernel.  batch: address of its arguments.
-wrong: return value of the game kernel.  remembered: whether the outcome of the last step is recorded.
-states: address of STATES, or 0 if no global states are stored.
-shared: address of SHARED, or 0 if all players learn from their own rewards.
-reward, learned, returns, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
-act, actor: for each learner the address of the kernel that acts, and of its arguments; noise: number of its first act.
-ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row, the same for all.
-turn, size: for each group the address of its turn flags, and their number.
-scheduler: addresses of ROUNDS; read: index of the ring buffer that each reads.
-"""
+ROWS_OF_A_BLOCK = 16
+"""Least number of decisions of a batch step for which a thread is used."""
 
 
 def can_fuse(sync: SyncCollector) -> bool:
@@ -114,12 +95,15 @@ class FusedCollector:
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
         self._capacities: list[int] = []
-        self._record = np.zeros(1, FUSED)
+        self._record, self._counts = np.zeros(1, FUSED), np.zeros(1, COUNTS)
+        self._threads, self._wrong = Threads(), np.empty(0, np.int64)
         record = self._record[0]
         record["game"], record["batch"] = self.batch.entry, self.batch.address
         record["envs"], record["players"], record["returns"] = len(lengths), len(spec.players), address_of(returns)
         record["actors"], record["rings"], record["groups"] = len(self._acting), len(self.rings), len(spec.groups)
+        record["counts"], record["give_way"] = address_of(self._counts), give_way()
         self._fill("act", [acting.entry for _, acting in self._acting])
+        self._fill("whole", [isinstance(acting, ActProgram) for _, acting in self._acting])
         self._fill("actor", [acting.address for _, acting in self._acting])
         settings = [address_of(actor.settings) for actor, _ in self._acting]
         self._settings_of = dict(zip(map(id, self.actors.learners), settings, strict=True))
@@ -140,11 +124,10 @@ class FusedCollector:
         self._record["most"] = self._prepare_updates(min([most, *(left for _, left in drawn)]))
         streams = self.recorder.streams
         streams.torn = True  # an interrupt may occur between the call and the counts
-        result: int = _program()(self._address)
+        result, recorded = self._run()
         for i, (actor, acting) in enumerate(self._acting):
             actor.noise.skip(result)
             self.actors.carries[i] = acting.carried()
-        recorded = bool(self._record["remembered"][0])
         begun = result if recorded else result - 1
         for ring in self.rings:
             ring.advanced(result, begun)
@@ -152,13 +135,37 @@ class FusedCollector:
             states.advanced(begun)
         self.lengths += begun
         streams.torn = False
-        self.batch.check(int(self._record["wrong"][0]))
+        self.batch.check(int(self._wrong.max()))
         if self.batch.records_fields:
             self.batch.record_ends()
             self.sync.envs.recorded = self.batch.recorded
         return Collected(
             step, result, recorded, filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
         )
+
+    def _run(self) -> tuple[int, bool]:
+        """Make the batch steps; return their number, and whether the outcome of the last one is recorded."""
+        self._divide()
+        self._counts[...] = 0
+        self._wrong[...] = FINE
+        self._threads.run(fused_program(), self._address, len(self._wrong))
+        return int(self._counts["moved"][0]), not self._counts["special"][0]
+
+    def _divide(self) -> None:
+        """Divide the environments into blocks, one for each thread, and batch steps into phases."""
+        record = self._record[0]
+        threads = max(actor.backend.threads() for actor, _ in self._acting)
+        blocks = max(1, min(threads, record["envs"] * record["players"] // ROWS_OF_A_BLOCK, record["envs"]))
+        if len(self._wrong) != blocks:
+            self._wrong = np.empty(blocks, np.int64)
+            record["blocks"], record["wrong"] = blocks, address_of(self._wrong)
+        if blocks == 1:
+            parts = [ACT | MOVE, RECORD | LEARN]
+        else:
+            parts = [ACT, MOVE] if record["whole"].any() else [ACT | MOVE]
+            parts += [RECORD, LEARN] if record["schedulers"] else [RECORD]
+        record["phases"] = len(parts)
+        self._fill("parts", parts)
 
     def settle(self) -> None:
         """Nothing is ahead."""
@@ -215,79 +222,3 @@ class FusedCollector:
 
     def _fill(self, name: str, values: list[int]) -> None:
         self._record[name][0, : len(values)] = values
-
-
-@compiled
-def fused_steps(address: int) -> int:
-    """Make batch steps; return their number."""
-    s = record_at(address, FUSED)
-    result, s.remembered = 0, 1
-    while result < s.most:
-        for i in range(s.actors):
-            call(s.act[i], (s.actor[i], s.noise[i] + result))
-        for i in range(s.rings):
-            record_actions(rows_at(s.ring[i]), s.time[i] + result, 0, s.envs)
-        s.wrong = call(s.game, (s.batch, STEP, 0, s.envs, 0))
-        result += 1
-        if s.wrong != FINE or not is_common(s, result):
-            s.remembered = 0
-            return result
-        if s.shared:
-            share(shared_at(s.shared), 0, s.envs)
-        for i in range(s.rings):
-            record_step(rows_at(s.ring[i]), s.time[i] + result, s.learned, 0, s.envs)
-        if s.states:
-            state_arrived(states_at(s.states), s.time[0] + result, 0, s.envs)
-        rewards, returns = f32(s.reward, s.players * s.envs), f64(s.returns, s.players * s.envs)
-        for i in range(s.players * s.envs):
-            returns[i] += rewards[i]
-        if not learned(s, result):
-            return result
-    return result
-
-
-@compiled
-def learned(s: Any, made: int) -> bool:
-    """Make the updates that are due; return whether their losses and gradients are finite."""
-    for i in range(s.schedulers):
-        u = rounds_at(s.scheduler[i])
-        if is_due(u, made):
-            call(u.program, (s.scheduler[i], s.time[s.read[i]] + made))
-            if u.broken:
-                return False
-    return True
-
-
-@compiled
-def is_common(s: Any, made: int) -> bool:
-    """Return whether the last step is ordinary and each ring buffer has a free row for the next step.
-
-    In an ordinary step no episode or player's part ends, and all players have the turn.
-    """
-    everyone = s.players * s.envs
-    if some(s.ended, s.envs) or some(s.terminated, everyone) or some(s.truncated, everyone):
-        return False
-    for i in range(s.groups):
-        for has_turn in bools(s.turn[i], s.size[i]):
-            if not has_turn:
-                return False
-    free = True
-    for i in range(s.rings):
-        free = free and is_free(rows_at(s.ring[i]), s.time[i] + made, 0, s.envs)
-    if s.states:
-        free = free and has_room(states_at(s.states), s.time[0] + made, 0, s.envs)
-    return free
-
-
-@compiled
-def some(address: int, size: int) -> bool:
-    """Return whether any of `size` flags at an address is set."""
-    found = False
-    for value in bools(address, size):
-        found = found or value
-    return found
-
-
-@functools.cache
-def _program() -> Any:
-    return program(fused_steps, ROWS, STATES, SHARED, FUSED, ROUNDS)

@@ -52,8 +52,11 @@ NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 
 @compiled
-def act_by_program(address: int, at: int) -> int:
-    """Choose the actions of all rows of the ACTING at an address, with the noise of act number `at`; return 0."""
+def act_by_program(address: int, at: int, _low: int, _high: int, _envs: int) -> int:
+    """Choose the actions of all rows of the ACTING at an address, with the noise of act number `at`; return 0.
+
+    The last arguments are those of `compiled.acting.act`.
+    """
     u = record_at(address, ACTING)
     bases, noise = i64(u.bases, SEGMENTS), i64(u.noise, 3 * u.noises)
     for i in range(u.noises):
@@ -106,7 +109,7 @@ class ActProgram:
         self.agents = len(next(iter(nets.values())).flat) if row is None else 1
         self._digits = {} if statistics is None else _digits_of(statistics, self._rows)
         self._sample = {**sample, STATISTICS: self._digits}
-        self.entry, self.extras = entry(act_program(), 2), tables.of(self._sample, training=True).extras
+        self.entry, self.extras = entry(act_program(), 5), tables.of(self._sample, training=True).extras
         self._record = np.zeros(1, ACTING)
         self.address = address_of(self._record)
         self._single: Any = None  # rows of single acts, whether they have a mask, and whether they are in training
@@ -204,7 +207,7 @@ class ActProgram:
             np.copyto(array, given)
         self.start_from(inputs.carry)
         self.refresh(noise, settings)
-        act_program()(self.address, at)
+        act_program()(self.address, at, 0, 0, 0)
         return Acted(self._action.copy(), self.carried(), {name: a.copy() for name, a in self._extras.items()})
 
     def _set_own_arrays(self, inputs: ActInputs) -> None:

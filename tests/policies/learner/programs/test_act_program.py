@@ -151,7 +151,7 @@ def test_actions_are_counted_within_a_call():
     acting.set_arrays(obs=inputs.obs, legal=None, explore=inputs.explore, action=action)
     learner.actor.prepare(acting, learner.rngs("act"))
     acting.start_from(None, learner.actor.counts)
-    act_program()(acting.address, 0)
+    act_program()(acting.address, 0, 0, 0, 0)
     for k in range(2):
         before[k] += np.bincount(action[k][inputs.explore[k]], minlength=4)
     np.testing.assert_array_equal(learner.actor.counts, before)
