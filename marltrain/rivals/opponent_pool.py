@@ -148,21 +148,21 @@ class OpponentPool(MixedAgent):
         if not len(self.pool):
             return np.zeros(0)
         weights = np.asarray(self.choose(self.standing), np.float64)
-        if weights.shape != (len(self.pool),) or not np.isfinite(weights).all() or (weights < 0).any():
+        total = weights.sum()
+        if weights.shape != (len(self.pool),) or not 0 < total < np.inf or weights.min() < 0:
             raise ConfigError(
-                f"OpponentPool: choose must return {len(self.pool)} finite weights of at least 0, got {shown(weights)}"
+                f"OpponentPool: choose must return {len(self.pool)} finite weights of at least 0, and not only 0, got "
+                f"{shown(weights)}"
             )
-        if not weights.any():
-            raise ConfigError(f"OpponentPool: choose returned weight 0 for all {len(weights)} members")
-        return weights / weights.sum()
+        return weights / total
 
     @property
     def standing(self) -> Standing:
         """The members with their results, as `choose` gets them."""
-        numbers, all_of = self.pool.numbers, self.standings
+        numbers, found = self.pool.numbers, self.standings
         return Standing(
-            numbers, np.array([member.env_steps for member in self.members], np.int64), all_of.played[numbers],
-            all_of.scores[numbers], all_of.rating[numbers], all_of.learners,
+            numbers, self.pool.env_steps, found.played[numbers], found.scores[numbers], found.rating[numbers],
+            found.learners,
         )  # fmt: skip
 
     def table(self) -> pd.DataFrame:

@@ -166,6 +166,10 @@ class Members:
         self._parts: dict[str, StackPart | AgentPart] = {}
         self._part_of: dict[int, str] = {}
         self._next = self._next_part = 0
+        self._known: Array | None = None  # numbers and env steps of the members, [2, M] int64
+        self._places: dict[str, Array] | None = (
+            None  # part -> [numbers] rows in it; negative numbers count from the end
+        )
         self._player: PlayerSpec | None = None
 
     def __len__(self) -> int:
@@ -175,7 +179,19 @@ class Members:
     @property
     def numbers(self) -> Array:
         """The numbers of the members, [M] int64, in the order of their arrival."""
-        return np.array(list(self.members), np.int64)
+        return self._table[0]
+
+    @property
+    def env_steps(self) -> Array:
+        """The env steps at which the members were added, [M] int64."""
+        return self._table[1]
+
+    @property
+    def _table(self) -> Array:
+        if self._known is None:
+            rows = [(member.number, member.env_steps) for member in self.members.values()]
+            self._known = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+        return self._known
 
     def add(self, agent: Agent, name: str, env_steps: int = 0, *, given: bool = True) -> Member:
         """Add a copy of an agent, or an agent that never learns itself; return the member."""
@@ -191,6 +207,7 @@ class Members:
             self._put_alone(member.number, agent.frozen_copy() if inner.learns and inner is agent else agent)
         self.members[member.number] = member
         self._next += 1
+        self._known = self._places = None
         return member
 
     def add_present(self, number: int, agent: Agent) -> None:
@@ -200,10 +217,11 @@ class Members:
     def remove(self, number: int) -> None:
         """Remove a member; it may still play until `forget` is called."""
         del self.members[number]
+        self._known = None
 
     def forget(self, playing: Array) -> None:
         """Free the memory of removed members, but of those that are `playing`, numbers of any shape."""
-        kept = {*self.members, *playing.ravel().tolist()}
+        self._places, kept = None, {*self.members, *playing.ravel().tolist()}
         for number in [n for n in self._part_of if n >= 0 and n not in kept]:
             part = self._parts[self._part_of.pop(number)]
             if isinstance(part, StackPart):
@@ -294,6 +312,7 @@ class Members:
                 raise SaveError(f"{state.place('members')} has a member with {sorted(saved)}, expected {sorted(kinds)}")
             member = Member(**{name: of_type(f"a member's {name}", saved[name], kind) for name, kind in kinds.items()})
             self.members[member.number] = member
+        self._known = self._places = None
         self._next, self._next_part = state.count("next"), state.count("next_part")
         self._parts = {part.name: part for part in present}
         self._part_of = {part.number: part.name for part in present}
@@ -363,13 +382,11 @@ class Members:
 
     def _rows(self, numbers: Array) -> Iterator[tuple[StackPart | AgentPart, Array]]:
         """Yield each part and the rows in it of the members `numbers` [B], [B] int64; -1: of another part."""
-        for part in self._parts.values():
-            if isinstance(part, AgentPart):
-                rows = np.where(numbers == part.number, 0, -1)
-            else:
-                known = np.fromiter(part.rows, np.int64, len(part.rows))
-                places = np.fromiter(part.rows.values(), np.int64, len(part.rows))
-                order = np.argsort(known)
-                at = np.minimum(np.searchsorted(known, numbers, sorter=order), len(known) - 1)
-                rows = np.where(known[order][at] == numbers, places[order][at], -1)
-            yield part, rows
+        if self._places is None:
+            negative = sum(number < 0 for number in self._part_of)
+            self._places = {name: np.full(self._next + negative, -1) for name in self._parts}
+            for number, name in self._part_of.items():
+                part = self._parts[name]
+                self._places[name][number] = part.rows[number] if isinstance(part, StackPart) else 0
+        for name, places in self._places.items():
+            yield self._parts[name], places[numbers]

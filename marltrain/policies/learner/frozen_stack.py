@@ -104,33 +104,32 @@ class FrozenStack:
 
 
 class Dealt(NamedTuple):
-    """Rows dealt to agents: row `rows[i]` is at place (agents[i], slots[i]) of arrays [K, W, ...].
+    """Rows dealt to K agents: row `rows[i]` is at place `places[i]` of arrays [K * width, ...].
 
-    counts: [K] int64, rows of each agent, which have its first places; W is the largest.
+    counts: [K] int64, rows of each agent, which have its first places.  width: the largest of them.
     """
 
     rows: Array
-    agents: Array
-    slots: Array
+    places: Array
     counts: Array
+    width: int
 
     @classmethod
     def of(cls, agents: Array, rows: Array, count: int) -> Dealt:
-        """Deal rows [n] to the agents [n] of `count` agents."""
+        """Deal rows [n] to the agents [n] of `count` agents, in order."""
         counts = np.bincount(agents, minlength=count)
-        order = np.argsort(agents, kind="stable")
-        slots = np.empty(len(rows), np.int64)
-        slots[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return cls(rows, agents, slots, counts)
+        order, width = np.argsort(agents, kind="stable"), int(counts.max())
+        first = np.arange(0, count * width, width) - (np.cumsum(counts) - counts)
+        return cls(rows[order], np.repeat(first, counts) + np.arange(len(rows)), counts, width)
 
     def out(self, array: Array) -> Array:
-        """Return the rows of an array [1, B, ...] at their places, [K, W, ...]; 0 elsewhere."""
-        result = np.zeros((len(self.counts), int(self.counts.max()), *array.shape[2:]), array.dtype)
-        result[self.agents, self.slots] = array[0, self.rows]
-        return result
+        """Return the rows of an array [1, B, ...] at their places, [K, width, ...]; 0 elsewhere."""
+        result = np.zeros((len(self.counts) * self.width, *array.shape[2:]), array.dtype)
+        result[self.places] = array[0].take(self.rows, 0)
+        return result.reshape(len(self.counts), self.width, *array.shape[2:])
 
     def back(self, array: Array, count: int) -> Array:
-        """Return an array [K, W, ...] as rows [1, B, ...], `count` of them; 0 for rows that were not dealt."""
+        """Return an array [K, width, ...] as rows [1, B, ...], `count` of them; 0 for rows that were not dealt."""
         result = np.zeros((1, count, *array.shape[2:]), array.dtype)
-        result[0, self.rows] = array[self.agents, self.slots]
+        result[0, self.rows] = array.reshape(-1, *array.shape[2:]).take(self.places, 0)
         return result

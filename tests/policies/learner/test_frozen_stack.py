@@ -18,14 +18,15 @@ KINDS: dict[str, Any] = {
     "numpy": (mt.PPO, {"network": mt.MLP((4,)), "normalize_observations": True}),
     "tensors": (mt.PPO, {"network": mt.MLP((4,), activation="elu")}),
     "recurrent": (mt.PPO, {"network": mt.GRU(hidden=(), units=4)}),
+    "programs": (mt.PPO, {"network": mt.GRU(hidden=(), units=4), "jit_compile": True}),
     "values": (mt.DQN, {"network": mt.MLP((4,))}),
 }
 
 
-def three(kind: str, backend: str = "torch") -> tuple[list[Any], FrozenStack]:
+def three(kind: str) -> tuple[list[Any], FrozenStack]:
     """Three agents, and a stack that holds them in the rows 2, 0 and 1 of four."""
     make, settings = KINDS[kind]
-    agents = [make(OBS, ACTIONS, seed=seed, backend=backend, **settings) for seed in range(3)]
+    agents = [make(OBS, ACTIONS, seed=seed, **settings) for seed in range(3)]
     stack = FrozenStack(agents[0].algorithm, agents[0].backend, 4)
     for agent, row in zip(agents, (2, 0, 1), strict=True):
         stack.copy_from(agent.learner_, 0, row)
