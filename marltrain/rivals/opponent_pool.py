@@ -58,9 +58,9 @@ class OpponentPool(MixedAgent):
     @checked_arguments
     def __init__(
         self,
-        agents: Agent | Sequence[Agent] = (),
+        agents: Agent | Sequence[Agent | Sequence[Agent]] = (),
         *,
-        members: Sequence[Agent] | Mapping[str, Agent] = (),
+        members: Sequence[Agent | Sequence[Agent]] | Mapping[str, Agent | Sequence[Agent]] = (),
         choose: str | Law = "prioritized",
         every_steps: int | None = None,
         every_episodes: int | None = None,
@@ -76,9 +76,11 @@ class OpponentPool(MixedAgent):
     ) -> None:
         """Add the given members; versions of `agents` are added in training.
 
-        agents: one or several agents that train, of which versions enter.
-        members: further players that always stay: agents of other runs, random and scripted players, as a list or by
-            name.
+        agents: one or several agents that train, of which versions enter; or teams, as tuples of agents: the pool then
+            has as many `seats`, in which a version of a whole team plays, as in
+            train([a, b, *OpponentPool([(a, b)]).seats], learning_mask=[1, 1, 0, 0]).
+        members: further players (or teams) that always stay: agents of other runs, random and scripted players, as a
+            list or by name.
         choose: how a member is drawn. "latest", "uniform", "prioritized": by the learners' score against each
             (fictitious self-play of Vinyals et al. 2019; British spelling is accepted), "rating": those of about the
             learners' Elo rating; or a function (`Standing`) -> weights [M].
@@ -96,10 +98,11 @@ class OpponentPool(MixedAgent):
         agents and for agents of different spaces.
         """
         named = members if isinstance(members, Mapping) else {f"given {i}": each for i, each in enumerate(members)}
-        self.agents: list[Agent] = [agents] if isinstance(agents, Agent) else list(agents)
-        if not self.agents and not named:
+        given = {str(name): _team(each) for name, each in named.items()}
+        self.teams = [_team(agents)] if isinstance(agents, Agent) else [_team(each) for each in agents]
+        if not self.teams and not given:
             raise ConfigError("OpponentPool: nothing would ever fill it: give agents whose versions enter, or members=")
-        if not self.agents and (every_steps, every_episodes, beats, present) != (None, None, None, 0.0):
+        if not self.teams and (every_steps, every_episodes, beats, present) != (None, None, None, 0.0):
             raise ConfigError(
                 "OpponentPool: every_steps, every_episodes, beats and present are about versions of agents that train, "
                 "and there are none: give agents, or leave them out"
@@ -113,13 +116,22 @@ class OpponentPool(MixedAgent):
         validate(self.settings, "OpponentPool")
         self.choose = self._law_of(choose)
         self.seed = None if seed is None else chosen_seed(seed, "OpponentPool")
-        self._begin(named)
-        for i, agent in enumerate(self.agents):
-            self._adopt(agent)
-            if present > 0:
-                self.pool.add_present(-1 - i, agent)
+        if len({len(team) for team in (*self.teams, *given.values())}) != 1:
+            sizes = ", ".join(str(len(team)) for team in (*self.teams, *given.values()))
+            raise ConfigError(f"OpponentPool: all teams of a pool have equal numbers of agents, got {sizes}")
+        self._begin({name: team[0] for name, team in given.items()})
+        size_of_team = len(next(iter((*self.teams, *given.values()))))
+        self._mates = [
+            TeamSeat(self, place, {name: team[place] for name, team in given.items()})
+            for place in range(1, size_of_team)
+        ]
+        for i, team in enumerate(self.teams):
+            for seat, agent in zip(self.seats, team, strict=True):
+                seat._adopt(agent)
+                if present > 0:
+                    seat.pool.add_present(-1 - i, agent)
         self.standings = Standings(decay)
-        for _ in named:
+        for _ in given:
             self.standings.enter()
         self._counted = (0, 0)  # env steps and episodes of the last call of `collected`
         self._games, self._recent = 0, np.zeros(2)  # games since the last version; recent (points, games)
@@ -141,6 +153,11 @@ class OpponentPool(MixedAgent):
                 f"OpponentPool: no choice {choose!r}.{did_you_mean(name, laws)} Choices: {', '.join(laws)}"
             )
         return laws[name]
+
+    @property
+    def seats(self) -> list[MixedAgent]:
+        """The agents for the seats of a team: the pool itself, and its mates."""
+        return [self, *self._mates]
 
     @property
     def shares(self) -> Array:
@@ -191,12 +208,17 @@ class OpponentPool(MixedAgent):
     def check_run(self, line_up: Sequence[Agent], steps: int | None, episodes: int | None) -> None:
         """Raise an error if no version would ever enter; see `MixedAgent.check_run`."""
         trained = {id(agent) for agent in line_up}
-        for i, agent in enumerate(self.agents):
+        for agent in (agent for team in self.teams for agent in team):
             if id(agent) not in trained:
                 raise AgentError(
-                    f"OpponentPool: its agent {i} ({agent!r}) is not among the agents of this call, so no new version "
-                    "of it would ever enter. Give members=[agent] for an agent that does not train"
+                    f"OpponentPool: its agent {agent!r} is not among the agents of this call, so no new version of it "
+                    "would ever enter. Give members=[agent] for an agent that does not train"
                 )
+        if any(id(seat) not in trained for seat in self.seats):
+            raise AgentError(
+                f"OpponentPool: the pool of teams plays {len(self.seats)} seats, and not all of them are among the "
+                "agents of this call: give *pool.seats"
+            )
         s = self.settings
         late = [
             f"every_{what}={every:,}, and training ends after {budget:,} {what}"
@@ -204,7 +226,7 @@ class OpponentPool(MixedAgent):
             if every is not None and budget is not None and every > budget
         ]
         rules = sum(rule is not None for rule in (s.every_steps, s.every_episodes, s.beats))
-        if self.agents and len(late) == rules:
+        if self.teams and len(late) == rules:
             raise ConfigError(
                 f"OpponentPool: no version would ever enter after the start: {'; '.join(late)}. Lower it, train for "
                 "longer, or give the opponents with members="
@@ -221,7 +243,7 @@ class OpponentPool(MixedAgent):
         numbers = super().draw(count)
         if self.settings.present > 0:
             chance = self._generator().random((2, count))
-            which = (chance[1] * len(self.agents)).astype(np.int64)
+            which = (chance[1] * len(self.teams)).astype(np.int64)
             numbers = np.where(chance[0] < self.settings.present, -1 - which, numbers)
         return numbers
 
@@ -236,13 +258,14 @@ class OpponentPool(MixedAgent):
     def collected(self, env_steps: int, episodes: int, playing: Array) -> None:
         """Add versions that are due, and remove others for them."""
         s, before, now = self.settings, self._counted, (env_steps, episodes)
-        if now == before or not self.agents:
+        if now == before or not self.teams:
             return
         self._counted = now
         rules = zip((s.every_steps, s.every_episodes), before, now, strict=True)
         if any(every and then // every < count // every for every, then, count in rules) or self._beaten():
             self._enter(env_steps)
-            self.pool.forget(playing)
+            for seat in self.seats:
+                seat.pool.forget(playing)
 
     def _beaten(self) -> bool:
         """Return whether the learners have the share of points that adds a version."""
@@ -250,11 +273,13 @@ class OpponentPool(MixedAgent):
         return s.beats is not None and self._games >= s.least_games and bool(points >= s.beats * games)
 
     def _enter(self, env_steps: int) -> None:
-        """Add a version of each agent; remove versions beyond the size of the pool."""
+        """Add a version of each agent or team; remove versions beyond the size of the pool."""
         new = []
-        for i, agent in enumerate(self.agents):
-            name = f"at {env_steps}" if len(self.agents) == 1 else f"agent {i} at {env_steps}"
-            new.append(self.pool.add(agent, name, env_steps, given=False).number)
+        for i, team in enumerate(self.teams):
+            name = f"at {env_steps}" if len(self.teams) == 1 else f"agent {i} at {env_steps}"
+            for seat, agent in zip(self.seats, team, strict=True):
+                member = seat.pool.add(agent, name, env_steps, given=False)
+            new.append(member.number)
             self.standings.enter()
         self._games, self._recent = 0, np.zeros(2)
         versions = [member.number for member in self.members if not member.given]
@@ -263,7 +288,8 @@ class OpponentPool(MixedAgent):
             old = [number for number in versions if number not in new]
             leaver = old[0] if self.settings.leaves == "oldest" else max(old, key=lambda number: scores[number])
             versions.remove(leaver)
-            self.pool.remove(leaver)
+            for seat in self.seats:
+                seat.pool.remove(leaver)
 
     # saving
 
@@ -291,4 +317,44 @@ class OpponentPool(MixedAgent):
 
     def _templates(self) -> list[Agent]:
         """See `MixedAgent`."""
-        return [*self.agents, *super()._templates()]
+        return [*(team[0] for team in self.teams), *super()._templates()]
+
+
+class TeamSeat(MixedAgent):
+    """A further seat of a pool of teams: its members play with those of equal numbers in the first seat."""
+
+    def __init__(self, first: OpponentPool, place: int, given: Mapping[str, Agent]) -> None:
+        """Add the given members.  first: the pool.  place: of this seat in the teams."""
+        self.seed, self._first, self._place = None, first, place
+        self._begin(given)
+
+    @property
+    def leader(self) -> MixedAgent:
+        """The pool."""
+        return self._first
+
+    @property
+    def shares(self) -> Array:
+        """See `MixedAgent`."""
+        return self._first.shares
+
+    def check_run(self, line_up: Sequence[Agent], steps: int | None, episodes: int | None) -> None:
+        """Raise AgentError without the pool's first seat."""
+        if all(agent is not self._first for agent in line_up):
+            raise AgentError("OpponentPool: the first seat of a pool of teams is not in this call: give *pool.seats")
+
+    def _restore_shares(self, state: State) -> None:
+        """The shares follow from the standings."""
+
+    def _templates(self) -> list[Agent]:
+        """See `MixedAgent`."""
+        return [*(team[self._place] for team in self._first.teams), *super()._templates()]
+
+
+def _team(given: Any) -> tuple[Agent, ...]:
+    """Return a team of agents; an agent alone is a team of one."""
+    team = (given,) if not isinstance(given, Sequence) else tuple(given)
+    for agent in team:
+        if not isinstance(agent, Agent) or isinstance(agent, MixedAgent):
+            raise AgentError(f"OpponentPool: agents and members are agents or tuples of agents, got {shown(agent)}")
+    return team

@@ -12,12 +12,13 @@ import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.rivals.laws import by_rating, latest, prioritized, uniform
 from marltrain.rivals.standings import Standing, Standings
+from tests.toys import Identity
 from tests.trainer.running import SMALL, Student, ppo, tables, weights
 
 ROCKS, FOUR, TOE = "marltrain/rock_paper_scissors_v1", "marltrain/connect_four_v3", "marltrain/tictactoe_v3"
 
 
-def trainer(env: str = ROCKS, **settings: Any) -> mt.DecentralizedTrainer:
+def trainer(env: Any = ROCKS, **settings: Any) -> mt.DecentralizedTrainer:
     few = {"num_train_envs": 4, "num_test_envs": 2, "update_freq": 16, "test_freq": None, "seed": 0, "progress": False,
            "run_dir": False, **settings}  # fmt: skip
     return mt.DecentralizedTrainer(env, **few)
@@ -192,6 +193,36 @@ def _check_saved(folder: Path) -> None:
     first = mt.FunctionAgent(lambda observation, legal: legal.argmax())
     loaded = mt.load(folder, custom_objects={"FunctionAgent": lambda: first})[1]
     assert [member.name for member in loaded.members] == ["random", "first", "at 112", "at 120"]
+
+
+def test_a_team_plays_a_pool_of_teams(tmp_path, monkeypatch):
+    """Both seats of the pool hold agents of the same version; the run resumes exactly."""
+    monkeypatch.chdir(tmp_path)
+
+    def line_up() -> list[Any]:
+        team = mt.make_agents("ppo", Identity, env_args={"players": 4, "length": 3}, seed=0, network=SMALL)[:2]
+        pool = mt.OpponentPool([tuple(team)], every_steps=9, size=2, present=0.2, members=[(mt.RandomAgent(),) * 2])
+        return [*team, *pool.seats]
+
+    def run(agents: list[Any], steps: int, folder: Any, **more: Any) -> Any:
+        settings = {"num_train_envs": 3, "callbacks": [mt.Checkpoint(every_steps=1000)], "run_dir": folder}
+        mine = trainer(Identity, env_args={"players": 4, "length": 3}, steps_per_train=steps, **settings)
+        return mine.train(agents, [1, 1, 0, 0], plot=False, **more)
+
+    whole, rest = line_up(), line_up()
+    expected = run(whole, 90, "whole")
+    episodes, names = expected["episodes"], [f"member/player_{p}" for p in (2, 3)]
+    assert (episodes[names[0]] == episodes[names[1]]).all() and episodes[names[0]].nunique() > 2
+    assert whole[2].pool.numbers.tolist() == whole[3].pool.numbers.tolist() == [0, 9, 10]
+    for seat, agent in enumerate(whole[:2]):
+        version = weights([whole[2 + seat].member(10)])[0]
+        assert all((version[n] == a).all() for n, a in weights([agent])[0].items() if n.startswith("net/"))
+    run(line_up(), 45, "half")
+    result = run(rest, 90, None, resume="half")
+    assert tables(result) == tables(expected)
+    assert rest[2].table().to_string() == whole[2].table().to_string()
+    with pytest.raises(AgentError, match=r"give \*pool.seats"):
+        run([*line_up()[:3], mt.RandomAgent()], 90, "other")
 
 
 class TestErrors:

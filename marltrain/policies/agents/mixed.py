@@ -106,6 +106,11 @@ class MixedAgent(Agent):
         return list(self.pool.members.values())
 
     @property
+    def leader(self) -> MixedAgent:
+        """The set whose draws this one follows: members of equal numbers play together. Usually the set itself."""
+        return self
+
+    @property
     def shares(self) -> Array:
         """Probability of each member in the next draw, [M] float64."""
         return self._shares

@@ -17,19 +17,21 @@ from marltrain.trainer.seats.seats import LearnerSeats
 class Cast:
     """The member of each set of policies in each environment: drawn when an episode begins, for all seats of the set.
 
-    sets: those in the line-up, each once.  numbers: of each set, [E] int64, the members that play now.
+    sets: those in the line-up that draw, each once.  numbers: of each set, [E] int64, the members that play now.
     """
 
     def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int) -> None:
         """Start without members."""
         seats: dict[MixedAgent, list[int]] = {}
+        led: dict[MixedAgent, MixedAgent] = {}  # set -> the one that draws for it
         for seated in learners:
-            agent = seated.agents[0]
-            if isinstance(agent, MixedAgent):
-                seats.setdefault(agent, []).extend(seated.players.ravel().tolist())
+            if isinstance(agent := seated.agents[0], MixedAgent):
+                led[agent] = agent.leader
+                seats.setdefault(agent.leader, []).extend(seated.players.ravel().tolist())
         self.sets, self._players, self._names = list(seats), list(seats.values()), spec.names
         self.numbers = [np.zeros(num_envs, np.int64) for _ in self.sets]
-        self._of = {id(agent): numbers for agent, numbers in zip(self.sets, self.numbers, strict=True)}
+        of = dict(zip(self.sets, self.numbers, strict=True))
+        self._of = {id(agent): of[leader] for agent, leader in led.items()}
         everyone = set(range(len(spec.players)))
         self._others = [sorted(everyone.difference(players)) for players in self._players]
 

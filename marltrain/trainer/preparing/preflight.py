@@ -96,10 +96,11 @@ def check_rotation(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) 
             "one of them out"
         )
     teams = set(teams_of(agents, spec.names).values())
-    if isinstance(setup.team_reward, Mapping) or len(teams) > 1:
+    led = any(isinstance(agent, MixedAgent) and agent.leader is not agent for agent in agents)
+    if isinstance(setup.team_reward, Mapping) or len(teams) > 1 or led:
         raise ConfigError(
-            "rotate=True moves each agent by one seat, which would tear teams apart (teams of team_reward, or of "
-            "algorithms that learn together): leave rotate out"
+            "rotate=True moves each agent by one seat, which would tear teams apart (teams of team_reward, of pools, "
+            "or of algorithms that learn together): leave rotate out"
         )
 
 
