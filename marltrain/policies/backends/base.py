@@ -13,7 +13,7 @@ import cloudpickle
 import numpy as np
 
 from marltrain.core.errors import SaveError
-from marltrain.core.layout import Array
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.strategies import Strategy
 from marltrain.policies.backends.trials import Trial
@@ -281,6 +281,10 @@ class Backend(Protocol):
 
     def numpy(self, tensor: Tensor) -> Array:
         """Convert a tensor, or a column of the result of `rows`, to a writable numpy array."""
+
+    def arrays(self, tree: Tree) -> Tree:
+        """Convert the tensors of a tree to writable arrays; None stays None."""
+        return map_tree(self.numpy, tree)
 
     def overwrite(self, old: Tensor, new: Array) -> None:
         """Copy an array into a tensor or variable."""

@@ -72,7 +72,7 @@ class WholeBatch(TensorBatch):
         names: Iterable[str],
     ) -> None:
         """Convert the columns of `batch` with these names."""
-        super().__init__(**{name: to_tensor(getattr(batch, name)) for name in names})
+        super().__init__(**to_tensor({name: getattr(batch, name) for name in names}))
         self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
         self.draw, self.statistics, self.rescale = draw, statistics, rescale
         self.metrics = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marltrain.core.errors import error_text
-from marltrain.core.layout import Array, map_tree
+from marltrain.core.layout import Array
 from marltrain.core.legal import Legal
 from marltrain.jit.notices import tell
 from marltrain.policies.backends import numpy_ops
@@ -308,7 +308,7 @@ class Actor:
         tensors = vars(self._tensors(row, given))
         with self.backend.no_gradient():
             acted = self._functions[which]({name: tree for name, tree in tensors.items() if name != "training"})
-        return Acted(**map_tree(self.backend.numpy, acted))
+        return Acted(**self.backend.arrays(acted))
 
     def _acted(self, row: int | None, training: bool, given: dict[str, Any]) -> dict[str, Any]:
         """Return the decisions of the algorithm as a function of tensors."""
@@ -316,11 +316,9 @@ class Actor:
 
     def _tensors(self, row: int | None, given: ActInputs) -> ActInputs:
         """Return inputs as tensors of the framework, with the settings of one agent or of all agents."""
-        tensor = self.backend.tensor
-        return ActInputs(
-            tensor(given.obs), tensor(given.legal), tensor(given.explore), tensor(given.carry), tensor(given.noise),
-            self._numbers(row, self.hyper.tensors(), tensor), given.training,
-        )  # fmt: skip
+        names, tensor = ("obs", "legal", "explore", "carry", "noise"), self.backend.tensor
+        sent = tensor({name: getattr(given, name) for name in names})
+        return ActInputs(**sent, hyper=self._numbers(row, self.hyper.tensors(), tensor), training=given.training)
 
 
 def _as_one_act(noise: Mapping[str, Array]) -> dict[str, Array]:

@@ -25,6 +25,7 @@ from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, S
 from marltrain.policies.backends.torch.optimizers import Optimizer
 from marltrain.policies.backends.torch.places import on_cpu
 from marltrain.policies.backends.torch.randomness import seeded
+from marltrain.policies.backends.torch.transfers import fetched, sent
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
 from marltrain.policies.ops import FrameworkOps
 
@@ -61,20 +62,19 @@ class Backend(base.Backend):
 
     def tensor(self, array: Any) -> Any:
         """See `base.Backend`; on a CPU a tensor shares the memory of a writable array."""
-        return map_tree(self._tensor, array)
-
-    def _tensor(self, array: Array) -> Tensor:
-        contiguous = np.ascontiguousarray(array)
-        tensor = torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy())
-        return tensor if self.shares_memory else tensor.to(self.device, copy=True)
+        return map_tree(_tensor, array) if self.shares_memory else sent(array, self.device)
 
     def numpy(self, tensor: Tensor) -> Array:
         """See `base.Backend`."""
-        return tensor.numpy(force=True) if self.shares_memory else tensor.detach().to("cpu", copy=True).numpy()
+        return tensor.numpy(force=True) if self.shares_memory else fetched(tensor)
+
+    def arrays(self, tree: Any) -> Any:
+        """See `base.Backend`."""
+        return map_tree(self.numpy, tree) if self.shares_memory else fetched(tree)
 
     def overwrite(self, old: Tensor, new: Array) -> None:
         """See `base.Backend`."""
-        old.copy_(self._tensor(new))
+        old.copy_(_tensor(new))
 
     def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
         """Return the function; with `jit_compile` and `compiled`, captured on a GPU and compiled on a CPU."""
@@ -177,6 +177,12 @@ class Backend(base.Backend):
     def seeded(self, rng: np.random.Generator) -> AbstractContextManager[None]:
         """See `base.Backend` and `randomness.seeded`."""
         return seeded(rng)
+
+
+def _tensor(array: Array) -> Tensor:
+    """Return an array as a tensor of the CPU, on the same memory if it is writable."""
+    contiguous = np.ascontiguousarray(array)
+    return torch.from_numpy(contiguous if contiguous.flags.writeable else contiguous.copy())
 
 
 def _own_module(given: Any) -> nn.Module:
