@@ -64,19 +64,20 @@ class Means:
 
     def add_rows(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
         """Add values [R, M, K] of M metrics and K agents; the sums equal those of adding row after row."""
-        if np.isnan(values).any():
-            for row in values:
-                self.add({a: dict(zip(metrics, row[:, k].tolist(), strict=True)) for k, a in enumerate(agents)})
-            return
+        given = ~np.isnan(values)
         entries = self._rows.get((agents, metrics))
         if entries is None:
-            entries = [self._entry(agent, metric) for metric in metrics for agent in agents]
-            self._rows[agents, metrics] = entries
-        before = np.array([entry[0] for entry in entries])
-        sums = np.add.accumulate(np.concatenate([before[None], values.reshape(len(values), -1)]), 0)[-1].tolist()
-        for entry, total in zip(entries, sums, strict=True):
+            names = [(agent, metric) for metric in metrics for agent in agents]
+            if not given.all() and not all(name in self._found for name in names):  # in the order of first values
+                for row in values:
+                    self.add({a: dict(zip(metrics, row[:, k].tolist(), strict=True)) for k, a in enumerate(agents)})
+                return
+            entries = self._rows[agents, metrics] = [self._entry(*name) for name in names]
+        before, rows = np.array([entry[0] for entry in entries]), np.where(given, values, 0.0)
+        sums = np.add.accumulate(np.concatenate([before[None], rows.reshape(len(rows), -1)]), 0)[-1].tolist()
+        for entry, total, count in zip(entries, sums, given.sum(0).reshape(-1).tolist(), strict=True):
             entry[0] = total
-            entry[1] += len(values)
+            entry[1] += count
 
     def _entry(self, agent: str, metric: str) -> list[float]:
         entry = self._found.get((agent, metric))

@@ -22,7 +22,7 @@ from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, TAG, Looking, 
 from tests.trainer.running import dqn, tables, trainer, weights
 
 SETTINGS: dict[str, Any] = {"jit_compile": True, "batch_size": 4, "network": mt.MLP((8,), "relu")}
-"""A small batch, so that compiled code can draw its rows by rejection after few env steps."""
+"""Small batches: rows are drawn from a list of all rows at first, and by rejection after few env steps."""
 
 
 PRIORITIZED = mt.Replay(prioritized=mt.Prioritized(beta=mt.linear(0.4, 1.0, 500)))

@@ -71,7 +71,7 @@ class ReplayUpdates(PlannedUpdates):
 
     def can_draw(self, learn: Array) -> bool:
         """See `PlannedUpdates`."""
-        return self._draws.can_draw(self.batch_size, learn)
+        return self._draws.can_draw(learn)
 
     def _columns(self, learn: Array) -> Columns:
         """See `PlannedUpdates`."""

@@ -79,7 +79,7 @@ class SequenceUpdates(PlannedUpdates):
 
     def can_draw(self, learn: Array) -> bool:
         """See `PlannedUpdates`."""
-        return self._draws.can_draw(int(self._sequences["count"][0]), learn)
+        return self._draws.can_draw(learn)
 
     def _columns(self, learn: Array) -> Columns:
         """See `PlannedUpdates`."""

@@ -169,15 +169,10 @@ class Draws:
         arrays = self._seats, self._first, self._generators, self._bits, self._doubles
         reading.record[list(_DRAWN)] = tuple(map(address_of, arrays))
 
-    def can_draw(self, count: int, drawing: Array) -> bool:
-        """Return whether compiled code can draw `count` rows for the agents that are `drawing`, [K] bool.
-
-        A single row is enough for draws by priorities. Uniform draws are planned when they are made by rejection:
-        random cells are tried until enough of them hold transitions.
-        """
-        if isinstance(self.reader.choice, PrioritizedChoice):
-            return bool((self.reader.size()[drawing] > 0).all())
-        return self.are_compiled and bool((self.reader.size()[drawing] >= SCAN_BELOW * count).all())
+    def can_draw(self, drawing: Array) -> bool:
+        """Return whether compiled code can draw rows for the agents that are `drawing`, [K] bool: each has some."""
+        able = self.are_compiled or isinstance(self.reader.choice, PrioritizedChoice)
+        return able and bool((self.reader.size()[drawing] > 0).all())
 
     @property
     def are_compiled(self) -> bool:

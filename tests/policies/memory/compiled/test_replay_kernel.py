@@ -11,7 +11,6 @@ import pytest
 import marltrain as mt
 from marltrain.jit.compiling import compiled
 from marltrain.policies.memory import Storage, Streams
-from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.compiled.replay_kernel import (
     CompiledReader,
     Draws,
@@ -99,16 +98,15 @@ def test_transitions_are_those_that_are_drawn_and_read_in_numpy(make, envs, rows
         assert [rng.bit_generator.state for rng in mine] == [rng.bit_generator.state for rng in its]
         reading = Reading(native)
         draws = Draws(native, reading)
-        assert draws.can_draw(ROWS, BOTH) == (plain.size().min() >= SCAN_BELOW * ROWS)
-        if draws.can_draw(ROWS, BOTH):
-            rngs, room = [np.random.default_rng([t, k]) for k in range(2)], reading.new_transitions(2, ROWS)
-            reading.set_outputs(room, GAMMA)
-            draws.set_generators(rngs)
-            draws.refresh()
-            drawn(reading.address, ring.now)
-            np.testing.assert_array_equal(room.cells, expected.cells)
-            assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in its]
-            compared += 1
+        assert draws.can_draw(BOTH)
+        rngs, room = [np.random.default_rng([t, k]) for k in range(2)], reading.new_transitions(2, ROWS)
+        reading.set_outputs(room, GAMMA)
+        draws.set_generators(rngs)
+        draws.refresh()
+        drawn(reading.address, ring.now)
+        np.testing.assert_array_equal(room.cells, expected.cells)
+        assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in its]
+        compared += 1
 
     streams, go = world(make, envs, rows, dense, masks, 3, compare)
     go()
@@ -142,7 +140,7 @@ def test_an_agent_without_a_generator_draws_none():
     reader = CompiledReader(ring, [[0], [1]], NEEDS)
     reading = Reading(reader)
     draws, room = Draws(reader, reading), reading.new_transitions(2, ROWS)
-    assert not draws.can_draw(ROWS, BOTH) and draws.can_draw(ROWS, np.array([False, True]))
+    assert not draws.can_draw(BOTH) and draws.can_draw(np.array([False, True]))
     reading.set_outputs(room, GAMMA)
     draws.set_generators([None, np.random.default_rng(3)])
     draws.refresh()
@@ -225,8 +223,8 @@ def test_rows_drawn_by_priorities_in_one_call_are_those_of_two():
     assert compared > 20
 
 
-def test_draws_by_priorities_need_a_single_row():
-    """Five rows of three players: uniform draws of 2 need 64 rows of each agent, draws by priorities one."""
+def test_draws_need_a_single_row():
+    """Uniform draws, and draws by priorities."""
     streams = Streams(one_group(masked=False), 5, {0: Storage(9)})
     step: Any = blank(streams.spec, 5)
     step.turn[0][:] = True
@@ -236,9 +234,9 @@ def test_draws_by_priorities_need_a_single_row():
     result = []
     for _ in range(3):
         streams.record_step(step)
-        result.append([Draws(reader, Reading(reader)).can_draw(ROWS, BOTH) for reader in readers])
+        result.append([Draws(reader, Reading(reader)).can_draw(BOTH) for reader in readers])
         streams.record_actions(0, np.zeros((3, 5), np.int64), {})
-    assert result == [[False, False], [False, True], [False, True]]
+    assert result == [[False, False], [True, True], [True, True]]
 
 
 def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
@@ -251,8 +249,6 @@ def test_more_cells_than_32_bits_are_left_to_numpy(monkeypatch):
         streams.record_step(step)
     reader = CompiledReader(streams.rings[0], [[0], [1, 2]], NEEDS)
     draws = Draws(reader, Reading(reader))
-    assert draws.can_draw(5, BOTH)  # 160 rows of the first agent
-    assert not draws.can_draw(6, BOTH)
-    assert draws.can_draw(6, np.array([False, True]))
+    assert draws.can_draw(BOTH)
     monkeypatch.setattr("marltrain.policies.memory.compiled.replay_kernel.MOST_CELLS", 800)  # ten slots, two players
-    assert not draws.can_draw(5, BOTH)
+    assert not draws.can_draw(BOTH)
