@@ -1,12 +1,11 @@
 """Env steps/s of algorithms with continuous actions, in one thread.
 
-    python benchmarks/continuous.py [--steps 3000] [--plain | --bmm] [--python PATH]
+    python benchmarks/continuous.py [--steps 3000] [--plain] [--python PATH]
     python benchmarks/continuous.py --ppo [--steps 400000] [--plain]
 
 SAC and TD3 on gymnasium/Pendulum-v1: one environment, one update an env step. Two sizes: 2x64 relu networks with
 batches of 64 rows, and 2x256 with 256. Compiled passes (`jit_compile=True`) after 600 env steps of warm-up, in which
-the graphs are compiled; `--plain` measures passes that are not compiled, `--bmm` compiled ones whose products are not
-computed by oneDNN. In turn with them, Stable-Baselines3 (torch)
+the programs are recorded; `--plain` measures passes that are not compiled. In turn with them, Stable-Baselines3 (torch)
 and SBX (JAX) with the same settings, as far as they are installed in the Python of `--python` (by default this one).
 Rates by the clock, and by processor time, which other load disturbs less. What compiling has left behind is collected
 before the clock starts, in each library: a single collection takes as long as hundreds of steps.
@@ -134,7 +133,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--ppo", action="store_true")
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--bmm", action="store_true")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -145,11 +143,9 @@ def main() -> None:
         elif name in MODULES:
             print(json.dumps(peer(name, algo, width, batch, given.steps)))
         else:
-            if name == "bmm":
-                importlib.import_module("torch").backends.mkldnn.enabled = False
             print(json.dumps(ours(algo, width, batch, given.steps, compiled=name != "plain")))
         return
-    own = "plain" if given.plain else ("bmm" if given.bmm else "compiled")
+    own = "plain" if given.plain else "compiled"
     steps = given.steps or (400_000 if given.ppo else 3000)
     if given.ppo:
         for game, (env, args) in enumerate(GAMES):

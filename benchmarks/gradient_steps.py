@@ -1,6 +1,6 @@
-"""Processor time of a gradient step: by a program of marltrain's interpreter, by torch.compile, by plain PyTorch.
+"""Processor time of a gradient step: by a program of marltrain's interpreter, and by plain PyTorch.
 
-    python benchmarks/gradient_steps.py [ALGORITHM ...] [--rounds 10] [--torch-compile]
+    python benchmarks/gradient_steps.py [ALGORITHM ...] [--rounds 10]
     python benchmarks/gradient_steps.py --first-use [ALGORITHM ...]
 
 Each row is a phase of an algorithm: three agents of native simple_spread, or one of native Pendulum for continuous
@@ -8,7 +8,6 @@ actions; two layers of 64 units unless the name says otherwise, batches of 64 ro
 for "sac-256"). The rows are those of a real training. All variants make the same step in turn, on one thread; the
 tables have medians with quartiles. "share of peak" is the rate of the floating-point operations of the program's
 products, divided by that of torch's product of two matrices of 512 x 512. Memory is that of a program's buffers.
---torch-compile also measures torch.compile, which compiles each row for 4 to 272 seconds.
 
 --first-use: seconds from the call of `train` to the end of the first update, by the clock, in a new process with an
 empty cache, and in the next process; installed packages are loaded from disk in both.
@@ -86,19 +85,11 @@ def steps_of(name: str) -> dict[Any, tuple[Any, Any, Any]]:
     return found
 
 
-def variants(step: Any, *, torch_compile: bool) -> dict[str, Any]:
+def variants(step: Any) -> dict[str, Any]:
     """Return the variants of a gradient step, which train the same networks."""
-    from marltrain.policies.backends import make_backend
-    from marltrain.policies.learner.gradient_step import GradientStep
     from marltrain.policies.learner.programs.program_step import ProgramStep
 
-    found: dict[str, Any] = {"program": ProgramStep(step.number, step.team), "plain": step}
-    if torch_compile:
-        found["torch.compile"] = GradientStep(step.number, step.team)
-        found["torch.compile"]._function = make_backend("torch", "cpu", jit_compile=True).function(
-            found["torch.compile"].compute
-        )
-    return found
+    return {"program": ProgramStep(step.number, step.team), "plain": step}
 
 
 def operations(program: Any) -> int:
@@ -135,13 +126,13 @@ def clock(function: Callable[[], object], calls: int) -> float:
     return (time.process_time() - start) / calls
 
 
-def measure(name: str, rounds: int, highest: float, *, torch_compile: bool) -> None:
+def measure(name: str, rounds: int, highest: float) -> None:
     """Print a line of the table for each phase of a row."""
     for step, arguments in steps_of(name).items():
-        ways = variants(step, torch_compile=torch_compile)
+        ways = variants(step)
         calls = {kind: _call(one, arguments) for kind, one in ways.items()}
         for call in calls.values():
-            call()  # records or compiles
+            call()  # records
         counts = {kind: max(2, int(SLICE / clock(call, 2))) for kind, call in calls.items()}
         laps: dict[str, list[float]] = {kind: [] for kind in calls}
         for _ in range(rounds):
@@ -208,7 +199,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="ALGORITHM", help=f"of {', '.join(CASES)}; all by default")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--torch-compile", action="store_true")
     parser.add_argument("--first-use", action="store_true")
     parser.add_argument("--first-use-here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -217,13 +207,11 @@ def main() -> None:
     elif args.first_use:
         first_uses(args.names or list(FIRST_USE))
     else:
-        others = ["plain", *(["torch.compile"] if args.torch_compile else [])]
-        heads = ["row", "phase", "program, us", *(f"{name}, us" for name in others)]
-        heads += [*(f"program / {name}" for name in others), "share of peak", "memory"]
+        heads = ["row", "phase", "program, us", "plain, us", "program / plain", "share of peak", "memory"]
         print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
         highest = peak()
         for name in args.names or CASES:
-            measure(name, args.rounds, highest, torch_compile=args.torch_compile)
+            measure(name, args.rounds, highest)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,6 @@ tanh: by numpy; [3, 512, 64] float32, a hidden layer of three agents and 512 row
 log_softmax: in two operations; [3, 512, 5], five actions.
 linear: 64 inputs, five outputs, padded with columns of zeros.
 act, act in numpy: an act of three PPO agents in 16 environments, compiled by Numba or over numpy; compared with torch.
-compiled tanh: by an exponential; [3, 512, 64], forward and backward.
-compiled product: [256, 256] @ [256, 256] in a compiled graph, for one and for two networks: oneDNN compared with bmm.
-compiled pass: a gradient step of three DQN agents on 64 rows as a torch graph, without and with torch's guards.
 cosine and sine: of 1,000 angles of an upright pole.
 One thread; medians; both variants run in turn.
 """
@@ -19,7 +16,6 @@ import argparse
 import math
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,17 +25,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Tensor
 
 import marltrain as mt
 from marltrain.envs.native.control.cartpole import cos_sin
 from marltrain.jit.compiling import compiled as compiled_by_numba
-from marltrain.policies.backends.torch import ops, products
-from marltrain.policies.backends.torch.graphs import Graph
+from marltrain.policies.backends.torch import ops
 from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.gradient_step import GradientStep
-from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 
 CALLS = 200
 SPACES = spaces.Box(-1, 1, (18,)), spaces.Discrete(5)
@@ -68,51 +60,6 @@ def act(way: str) -> Callable[[], object]:
     obs, everyone = np.ones((3, 16, 18), np.float32), np.ones((3, 16), bool)
     rngs = learner.rngs("act")
     return lambda: learner.act(ActInputs(obs, None, everyone), turn=everyone, rngs=rngs)
-
-
-def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
-    """Return a function that calls a graph of a function of x and of its gradient."""
-
-    def both_ways(x: Tensor, slope: Tensor) -> Tensor:
-        y, backward = torch.func.vjp(function, x)[:2]
-        return torch.stack([y, backward(slope)[0]])
-
-    graph, slope = Graph(both_ways), torch.randn_like(x)
-    return lambda: graph(x, slope)
-
-
-def product(networks: int, *, by_torch: bool) -> Callable[[], object]:
-    """Return a function that calls a graph of a product of large matrices.
-
-    by_torch: compile torch's bmm, without oneDNN.
-    """
-    x, weight = torch.randn(networks, 256, 256), torch.randn(networks, 256, 256)
-    graph, given = Graph(lambda x: torch.bmm(x, weight)), products.LARGE
-    products.LARGE = sys.maxsize if by_torch else given
-    try:
-        graph(x)  # compiles it
-    finally:
-        products.LARGE = given
-    return lambda: graph(x)
-
-
-def dqn_pass(*, guards: bool) -> Callable[[], object]:
-    """Return a function that makes a gradient step of three agents on 64 rows as a torch graph.
-
-    guards: check the arguments of each call, as torch does by default.
-    """
-    agent = mt.DQN(*SPACES, seed=0, jit_compile=True, device="cpu", network=mt.MLP((64, 64), "relu"))
-    learner = AlgorithmLearner(agent.algorithm, agent.backend, [0, 1, 2], draw=True)
-    one: Any = GradientStep(0, TrainedTeam([learner]))
-    if guards:
-        one._function = torch.compile(one.compute, dynamic=False, fullgraph=True, options={"cpp_wrapper": True})
-    columns: dict[str, Any] = {
-        "obs": torch.randn(3, 64, 18), "legal": None, "action": torch.randint(5, (3, 64)), "reward": torch.randn(3, 64),
-        "discount": torch.full((3, 64), 0.99), "next_obs": torch.randn(3, 64, 18), "next_legal": None,
-        "weight": torch.full((3, 64), 1 / 64),
-    }  # fmt: skip
-    numbers, everyone = learner.hyper.stacked(), np.ones(3, bool)
-    return lambda: one({ALONE: columns}, {ALONE: numbers}, everyone)
 
 
 def angles(of: Callable[[float], tuple[float, float]]) -> Callable[[], object]:
@@ -151,15 +98,6 @@ def main() -> None:
         ),
         "act": (act("compiled"), act("tensors")),
         "act in numpy": (act("numpy"), act("tensors")),
-        "compiled tanh": (compiled(ops.tanh, hidden), compiled(torch.tanh, hidden)),
-        **{
-            f"compiled product, {networks} of 256": (
-                product(networks, by_torch=False),
-                product(networks, by_torch=True),
-            )
-            for networks in (1, 2)
-        },
-        "compiled pass": (dqn_pass(guards=False), dqn_pass(guards=True)),
         "cosine and sine": (angles(cos_sin), angles(library)),
     }
     for name, (ours, torchs) in pairs.items():

@@ -26,7 +26,6 @@ SHORT = (
     "tests/policies/algorithms/test_ppo.py",
     "tests/policies/backends/tensorflow/test_graphs.py",
     "tests/policies/backends/test_optimizers.py",
-    "tests/policies/backends/torch/test_graphs.py",
     "tests/policies/learner/programs/test_program_steps.py",
     "tests/policies/learner/programs/test_rollout_steps.py",
     "tests/policies/demonstrations/test_minari_episodes.py",

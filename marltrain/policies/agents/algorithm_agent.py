@@ -85,7 +85,7 @@ class LearningAgent(Remembering, Agent):
         device: "auto", "cpu", "cuda" or "cuda:1"; "auto" selects a GPU if one is available and a network is large
             enough to be faster there, else the CPU. With a strategy, "auto" is a GPU if one is available.
         jit_compile: compile the gradient passes: on a CPU by marltrain's own compiler, where it can ("require": else
-            a ConfigError); on a GPU as CUDA graphs (PyTorch); otherwise by `torch.compile` or XLA, which start slowly.
+            a ConfigError); on a GPU as CUDA graphs (PyTorch); otherwise by XLA (TensorFlow), which starts slowly.
         strategy: distribution of minibatches over devices or processes, such as `mt.DataParallel(processes=2)`, the
             name of such a class, or a `tf.distribute.MirroredStrategy`; None: no distribution.
         frame_stack: number of frames on axis 0 of images, if the environment stacks frames.

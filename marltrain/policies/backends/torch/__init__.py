@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import chain, islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from marltrain.policies.backends.base import Divergence, Loss
 from marltrain.policies.backends.frameworks import made_by, makes_models
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.captures import Captured, capture_on
-from marltrain.policies.backends.torch.graphs import Graph
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
 from marltrain.policies.backends.torch.optimizers import Optimizer
 from marltrain.policies.backends.torch.places import on_cpu
@@ -45,8 +43,7 @@ class Backend(base.Backend):
         """Raise ConfigError for a device that is missing; "auto" is a GPU if there is one.
 
         jit_compile: on a GPU, capture gradient steps and acting as CUDA graphs, see `captures`. On a CPU, marltrain
-            compiles most gradient steps itself, see `policies.learner.make_steps`, and others by `torch.compile`, which
-            takes long at the first call of each shape.
+            compiles them itself, see `policies.learner.make_steps`.
         """
         self.jit_compile, self.compiles_passes = jit_compile, bool(jit_compile)
         chosen = (gpu() or "cpu") if device == "auto" else device
@@ -77,10 +74,8 @@ class Backend(base.Backend):
         old.copy_(_tensor(new))
 
     def function(self, step: Callable[..., Tensor], *, compiled: bool = True) -> Callable[..., Tensor]:
-        """Return the function; with `jit_compile` and `compiled`, captured on a GPU and compiled on a CPU."""
-        if not (compiled and self.jit_compile):
-            return step
-        return self.captured(step) if self.captures else Graph(step)
+        """Return the function; with `jit_compile` and `compiled`, captured on a GPU."""
+        return self.captured(step) if compiled else step
 
     def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """See `base.Backend`."""
@@ -123,8 +118,6 @@ class Backend(base.Backend):
         self, loss: Loss, nets: Mapping[str, base.Network], trains: Sequence[str], columns: Any, hyper: Any
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         """See `base.Backend`."""
-        if torch.compiler.is_compiling():
-            return _pure_gradients(loss, cast("Mapping[str, StackedNetwork]", nets), trains, columns, hyper)
         value, metrics = loss(nets, columns, hyper)
         networks = [nets[name] for name in trains]
         sources = [network.sources() for network in networks]
@@ -191,20 +184,3 @@ def _own_module(given: Any) -> nn.Module:
     Raises AgentError if the function makes something else.
     """
     return copy.deepcopy(given if isinstance(given, nn.Module) else made_by(given, nn.Module, "torch.nn.Module"))
-
-
-def _pure_gradients(
-    loss: Loss, nets: Mapping[str, StackedNetwork], trains: Sequence[str], columns: Any, hyper: Any
-) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """Return metrics and gradients by a pure function of the flat weights, so that `torch.compile` makes one graph."""
-
-    def total(*flats: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        given = {name: partial(nets[name].at, flat) for name, flat in zip(trains, flats, strict=True)}
-        value, metrics = loss({**nets, **given}, columns, hyper)
-        return value.sum(), metrics
-
-    places = tuple(range(len(trains)))
-    grads, (_, metrics) = torch.func.grad_and_value(total, argnums=places, has_aux=True)(
-        *(nets[name].flat for name in trains)
-    )
-    return metrics, list(grads)

@@ -54,7 +54,7 @@ class Network(base.Network):
 
     def move_toward(self, online: base.Network, share: Tensor) -> None:
         """See `base.Network`."""
-        if torch.compiler.is_compiling() or not on_cpu(self._flat.device):  # no number is read from a tensor
+        if not on_cpu(self._flat.device):  # no number is read from a tensor
             moved = self._flat.lerp(online.flat, share.unsqueeze(1))
             self._flat.copy_(torch.where(share.unsqueeze(1) != 0, moved, self._flat))
             return
@@ -90,13 +90,7 @@ class StackedNetwork(Network, base.StackedNetwork):
 
     def __call__(self, *inputs: Any, row: int | None = None) -> list[Tensor]:
         """See `base.Network`."""
-        if torch.compiler.is_compiling():
-            return self.at(self._flat, *inputs)
         return self.plan.forward(ops, self.weights if row is None else self.members_of(self.weights, row), *inputs)
-
-    def at(self, flat: Tensor, *inputs: Any) -> list[Tensor]:
-        """Return the output of each head, as a function of the weights `flat` [K, N] and the inputs."""
-        return self.plan.forward(ops, self._views(flat), *inputs)
 
     def numbers(self) -> Array:
         """See `base.Network`: on the same memory; on a GPU a copy."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from marltrain.policies.backends.torch.places import on_cpu
+from marltrain.policies.backends.torch import places
 
 exp, log, sqrt, square, absolute = torch.exp, torch.log, torch.sqrt, torch.square, torch.abs
 cos, sin = torch.cos, torch.sin
@@ -40,39 +40,14 @@ class _Tanh(torch.autograd.Function):
         return y.square().neg_().add_(1.0).mul_(grads[0])
 
 
-class _TanhByExp(torch.autograd.Function):
-    """tanh for a compiled graph, which cannot call numpy.
-
-    The compiler's own tanh takes 1.4 times as long, forward and backward (benchmarks/kernels.py). The error of this
-    tanh is at most 2e-7.
-    """
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        shrunk = torch.exp(-2.0 * x.abs())
-        return torch.copysign((1.0 - shrunk) / (1.0 + shrunk), x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (y,) = ctx.saved_tensors
-        return grads[0] * (1.0 - y * y)
-
-
 FEW_NUMBERS = 2**13
 """Numbers below which a call of numpy takes longer than MKL, such as in the steps of a recurrent network."""
 
 
 def tanh(x: Tensor) -> Tensor:
     """Return the hyperbolic tangent."""
-    if not on_cpu(x.device) or torch.compiler.is_exporting():
+    if not places.on_cpu(x.device) or torch.compiler.is_exporting():
         return torch.tanh(x)
-    if torch.compiler.is_compiling():
-        compiled: Tensor = _TanhByExp.apply(x)  # type: ignore[no-untyped-call]
-        return compiled
     if x.numel() < FEW_NUMBERS and x.requires_grad:
         return torch.tanh(x)
     if not x.requires_grad:
@@ -88,9 +63,6 @@ def log_softmax(x: Tensor, axis: int) -> Tensor:
 
 def take(x: Tensor, index: Tensor) -> Tensor:
     """Select x[..., index] along the last axis; index has one axis less than x."""
-    if torch.compiler.is_compiling() and x.shape[-1] <= NARROW:  # unlike a gather, a short sum is vectorized
-        chosen = torch.arange(x.shape[-1], device=x.device) == index.unsqueeze(-1)
-        return torch.where(chosen, x, 0.0).sum(-1)
     return x.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
@@ -139,19 +111,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     takes longer than with 16 (benchmarks/kernels.py).
     """
     outputs = weight.shape[2]
-    if torch.compiler.is_compiling() and outputs < NARROW:
-        return _narrow(x, weight, bias)
-    if torch.compiler.is_compiling():  # the bias is added where the activation is computed
-        return torch.bmm(x, weight) + bias.unsqueeze(1)
-    if outputs >= NARROW or x.shape[1] < MANY_ROWS or not on_cpu(x.device):
+    exporting = torch.compiler.is_exporting()  # for any number of rows
+    if exporting or outputs >= NARROW or x.shape[1] < MANY_ROWS or not places.on_cpu(x.device):
         return torch.baddbmm(bias.unsqueeze(1), x, weight)
     wide = functional.pad(weight, (0, NARROW - outputs))
     return torch.bmm(x, wide)[..., :outputs] + bias.unsqueeze(1)
-
-
-def _narrow(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute `linear` transposed, for a compiled graph: rows are contiguous, so later operations are vectorized."""
-    return (torch.bmm(weight.transpose(1, 2), x.transpose(1, 2)) + bias.unsqueeze(2)).transpose(1, 2)
 
 
 def append_constants(x: Tensor, constants: Tensor) -> Tensor:
@@ -181,7 +145,7 @@ def constants(x: Tensor) -> Tensor:
 
 def tensor_like(x: Tensor, values: Sequence[Any]) -> Tensor:
     """Return constant numbers as a tensor of the type and on the device of x."""
-    if on_cpu(x.device):
+    if places.on_cpu(x.device):
         return torch.tensor(values, dtype=x.dtype)
     return _constant(values, x.dtype, x.device)
 
@@ -206,7 +170,7 @@ def scaled_image(x: Tensor, low: Any, span: Any) -> Tensor:
     x = x.to(torch.float32)
     if isinstance(span, float):
         return x / span if low == 0 else (x - low) / span
-    if on_cpu(x.device):
+    if places.on_cpu(x.device):
         return (x - torch.as_tensor(low)) / torch.as_tensor(span)
     return (x - _constant(low, x.dtype, x.device)) / _constant(span, x.dtype, x.device)
 
