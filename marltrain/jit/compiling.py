@@ -13,6 +13,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped]
@@ -26,6 +27,7 @@ from marltrain.jit.cache import FORMAT, cache_folder
 from marltrain.jit.linked import LinkedCompiler
 from marltrain.jit.machine_code import MachineCode
 from marltrain.jit.notices import Compilation
+from marltrain.jit.turns import turn
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONFIG: Any = numba.config
@@ -110,7 +112,7 @@ def inner(function: F) -> F:
 
 
 def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
-    """Return a function that is compiled at its first call, or loaded from disk.
+    """Return a function that is compiled at its first call, or loaded from disk: by one process at a time.
 
     key: hash of everything that the machine code depends on.  A file that is damaged, or not this user's own, gives a
     warning, and the function is compiled anew.  Raises EnvError if there is no folder for the cache.
@@ -122,7 +124,7 @@ def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
         vars(_CONFIG).update(own)
         try:
             result: Any = numba.njit(error_model="numpy", nogil=True)(function)
-            result._cache = MachineCode(function, cache_folder())
+            result._cache = cache = MachineCode(function, cache_folder())
         except RuntimeError as error:
             raise EnvError(
                 f"compiled code cannot be kept: {error}. Set NUMBA_CACHE_DIR to a folder to write to; `marltrain "
@@ -130,6 +132,13 @@ def cached_on_disk(function: Callable[..., Any], key: str) -> Any:
             ) from error
         finally:
             vars(_CONFIG).update(before)
+    compile_at_once = result.compile
+
+    def compile_in_turn(signature: Any) -> Any:
+        with turn(Path(cache.cache_path)):
+            return compile_at_once(signature)  # looks for the machine code on disk first
+
+    result.compile = compile_in_turn
     ANNOUNCED.names[function] = f"machine code ({function.__module__.rpartition('.')[2].removesuffix(f'_{key}')})"
     return result
 

@@ -1,8 +1,10 @@
 import json
+from functools import partial
 
 import marltrain as mt
 from benchmarks.learn.greedy_seats import GreedySeats
 from marltrain.storage.json_files import to_json
+from tests.toys import Identity
 
 PERIOD = 64
 
@@ -17,11 +19,12 @@ class Seen(mt.Callback):
 
 def masks(seed, steps=640, **of_train):
     seen = Seen()
+    env = partial(Identity, players=4)
     trainer = mt.DecentralizedTrainer(
-        "marltrain/levers_v1", num_train_envs=4, update_freq=16, steps_per_train=steps, seed=seed, progress=False,
+        env, num_train_envs=4, update_freq=16, steps_per_train=steps, seed=seed, progress=False,
         run_dir=False, test_freq=None, callbacks=[GreedySeats(start=2 * PERIOD, period=PERIOD), seen],
     )  # fmt: skip
-    trainer.train(mt.make_agents("ppo", "marltrain/levers_v1", seed=0, batch_size=4), [1] * 4, plot=False, **of_train)
+    trainer.train(mt.make_agents("ppo", env, seed=0, batch_size=4), [1] * 4, plot=False, **of_train)
     return seen.masks
 
 

@@ -53,29 +53,36 @@ print(json.dumps(told))
 """
 
 
-def play(folder: Path, *envs: str):
-    """In a new process, of each game: what is observed after one step, programs loaded from disk."""
+def start(folder: Path, *envs: str) -> "subprocess.Popen[str]":
     variables = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     variables["PYTHONPATH"] = os.pathsep.join([str(folder), variables["PYTHONPATH"]])
-    code = PLAY.format(envs=envs)
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    command = [sys.executable, "-c", PLAY.format(envs=envs)]
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def told(started: "subprocess.Popen[str]") -> dict[str, tuple[float, int]]:
+    """Return what a process tells of each game: what is observed after one step, programs loaded from disk."""
+    out, errors = started.communicate()
+    assert started.returncode == 0, errors
+    return json.loads(out)
 
 
 def write(module: Path, gain: str, imports: str = "") -> None:
     module.write_text(textwrap.dedent(GAME.format(gain=gain, imports=imports)))
 
 
-def test_what_is_compiled_is_loaded_by_the_next_process_unless_its_rules_have_changed(tmp_path):
-    """A game whose own rule changes, and two that reach a changed one in another file."""
+def test_what_is_compiled_is_loaded_by_other_processes_unless_its_rules_have_changed(tmp_path):
+    """A game whose own rule changes, and two that reach a changed one in another file.
+
+    Of two processes that need a program at the same time, one compiles it.
+    """
     rule, name, module = "rule:Counter", "name:Counter", "module:Counter"
     write(tmp_path / "name.py", "gain(s)", "from helper import gain")
     write(tmp_path / "module.py", "helper.gain(s)", "import helper")
-    found = []
-    for step in (2, 7, 2):
+    for step, processes, loaded in ((2, 2, 1), (7, 1, 0), (2, 1, 1)):
         write(tmp_path / "rule.py", str(step))
         (tmp_path / "helper.py").write_text(HELPER.format(step=step))
-        found.append(play(tmp_path, rule, name, module))
-    for data, reward, hits in zip(found, (2.0, 7.0, 2.0), (0, 0, 1), strict=True):
-        assert data == {game: [reward, hits] for game in (rule, name, module)}
+        found = [told(each) for each in [start(tmp_path, rule, name, module) for _ in range(processes)]]
+        for game in (rule, name, module):
+            assert [data[game][0] for data in found] == [step] * processes
+            assert sum(data[game][1] for data in found) == loaded
