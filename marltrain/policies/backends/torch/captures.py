@@ -15,37 +15,20 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from marltrain.core.errors import ConfigError, error_text
 from marltrain.core.layout import map_tree
+from marltrain.policies.backends.torch.capture_protocol import Capture, Function, Replay
 from marltrain.policies.backends.torch.places import instead
 from marltrain.policies.backends.traces import Key, Traces
 
 MOST_CAPTURES = 64
 """Largest number of captures of a function; calls with arguments of further shapes are computed without a capture."""
-
-Function = Callable[..., Any]
-"""(*tensors) -> a tree: a tensor, None, or a dict of trees."""
-Replay = Callable[[Sequence[Tensor]], Any]
-"""tensors -> a tree of new tensors."""
-
-
-class Capture(Protocol):
-    """Captures calls of functions; implementations: `CudaCapture` and `recorded_capture.RecordedCapture`."""
-
-    def warmed_up(self, function: Function, given: Sequence[Tensor]) -> Any:
-        """Call the function without a capture, such that it can be captured next time; return its result."""
-
-    def __call__(self, function: Function, examples: Sequence[Tensor]) -> Replay:
-        """Capture a call of the function with tensors like the examples, without any effect on tensors.
-
-        Returns the captured call. Raises ConfigError if the function cannot be captured.
-        """
 
 
 class Captured(Traces):

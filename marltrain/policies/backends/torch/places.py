@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 
-if TYPE_CHECKING:
-    from marltrain.policies.backends.torch.captures import Capture
+from marltrain.policies.backends.torch.capture_protocol import Capture
 
 _INSTEAD: list[Capture] = []
 Some = TypeVar("Some", bound="Capture")

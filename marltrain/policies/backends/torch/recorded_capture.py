@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from marltrain.core.layout import map_tree
-from marltrain.policies.backends.torch.captures import Function, Replay, by_dtype, cannot_capture
+from marltrain.policies.backends.torch.capture_protocol import Function, Replay
+from marltrain.policies.backends.torch.captures import by_dtype, cannot_capture
 
 aten = torch.ops.aten
 HOST_READS = (Tensor.cpu, Tensor.numpy, Tensor.tolist, Tensor.__array__)
