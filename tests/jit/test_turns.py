@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from marltrain.jit.turns import LOCK, turn
 
 HOLDER = """
 import sys
+import time
 from pathlib import Path
 from marltrain.jit.turns import turn
 with turn(Path(sys.argv[1])) as mine:
@@ -39,7 +41,7 @@ def test_a_process_waits_for_another_one_until_it_goes_on_by_itself(tmp_path, ho
             holder.kill()
             holder.wait()
 
-    monkeypatch.setattr(turns.time, "sleep", paused)
+    monkeypatch.setattr(time, "sleep", paused)
     with turn(tmp_path, patience=600.0 if ends else 0.02) as mine:
         assert mine == ends
     assert waits and (not ends or len(waits) == 1)
