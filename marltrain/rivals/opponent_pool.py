@@ -14,6 +14,7 @@ from marltrain.core.seeds import chosen_seed
 from marltrain.core.settings import check_function, checked_arguments, setting, validate
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.policies.agents.restore import restore
 from marltrain.policies.batches.batch import AgentState
 from marltrain.rivals.laws import WEIGHTINGS, Law, by_rating, latest, prioritized, uniform
 from marltrain.rivals.standings import Standing, Standings
@@ -182,6 +183,22 @@ class OpponentPool(MixedAgent):
             found.learners,
         )  # fmt: skip
 
+    def add(self, agent: Agent | Sequence[Agent], name: str) -> int:
+        """Add a copy of an agent (or of a team) that always stays, as `members=` does; return its number.
+
+        Call it between two calls of `train`, for example for an exploiter of the learner.
+        """
+        team = _team(agent)
+        if len(team) != len(self.seats):
+            raise ConfigError(
+                f"OpponentPool: a member has an agent for each of {len(self.seats)} seats, got {len(team)}"
+            )
+        for seat, one in zip(self.seats, team, strict=True):
+            seat._adopt(one)
+            member = seat.pool.add(one, name)
+        self.standings.enter()
+        return member.number
+
     def table(self) -> pd.DataFrame:
         """Return a table of the members in the pool, by their numbers.
 
@@ -319,6 +336,10 @@ class OpponentPool(MixedAgent):
         """See `MixedAgent`."""
         return [*(team[0] for team in self.teams), *super()._templates()]
 
+    def _unknown(self, saved: AgentState) -> Agent:
+        """See `MixedAgent`: such as one that `add` added in another process."""
+        return restore(AgentState(saved.info, saved.arrays))
+
 
 class TeamSeat(MixedAgent):
     """A further seat of a pool of teams: its members play with those of equal numbers in the first seat."""
@@ -349,6 +370,10 @@ class TeamSeat(MixedAgent):
     def _templates(self) -> list[Agent]:
         """See `MixedAgent`."""
         return [*(team[self._place] for team in self._first.teams), *super()._templates()]
+
+    def _unknown(self, saved: AgentState) -> Agent:
+        """See `OpponentPool`."""
+        return self._first._unknown(saved)
 
 
 def _team(given: Any) -> tuple[Agent, ...]:

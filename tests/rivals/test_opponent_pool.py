@@ -195,6 +195,28 @@ def _check_saved(folder: Path) -> None:
     assert [member.name for member in loaded.members] == ["random", "first", "at 112", "at 120"]
 
 
+def test_a_player_is_added_between_two_calls(tmp_path, monkeypatch):
+    """An added agent, of another kind than the pool's, stays; a resumed run has it without adding it again."""
+    monkeypatch.chdir(tmp_path)
+    agent, other = ppo(ROCKS)[0], ppo(ROCKS, network=mt.MLP((3,)))[1]
+    pool = mt.OpponentPool(agent, every_steps=40, size=1, choose="uniform")
+    settings = {"env_args": {"num_rounds": 1}, "callbacks": [mt.Checkpoint(every_steps=1000)]}
+    run = trainer(steps_per_train=80, run_dir="run", **settings)
+    run.train([agent, pool], [1, 0], plot=False)
+    assert pool.add(other, "exploiter") == 3
+    episodes = run.train([agent, pool], [1, 0], plot=False, go_on=True)["episodes"]
+    assert [(m.number, m.name) for m in pool.members] == [(3, "exploiter"), (5, "at 160")]
+    assert set(episodes["member/player_1"][85:]) <= {2, 3, 4, 5}
+    with pytest.raises(ConfigError, match="each of 1 seats, got 2"):
+        pool.add([agent, other], "both")
+    agent = ppo(ROCKS)[0]
+    again = mt.OpponentPool(agent, every_steps=40, size=1, choose="uniform")
+    run = trainer(steps_per_train=168, run_dir=None, env_args={"num_rounds": 1})
+    run.train([agent, again], [1, 0], plot=False, resume="run")
+    assert [m.number for m in again.members] == [3, 5]
+    assert again.standings.played.sum() > pool.standings.played.sum()
+
+
 def test_a_team_plays_a_pool_of_teams(tmp_path, monkeypatch):
     """Both seats of the pool hold agents of the same version; the run resumes exactly."""
     monkeypatch.chdir(tmp_path)

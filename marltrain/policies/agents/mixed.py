@@ -221,6 +221,10 @@ class MixedAgent(Agent):
                 copy = agent.frozen_copy()
                 copy.restore(saved)
                 return copy
+        return self._unknown(saved)
+
+    def _unknown(self, saved: AgentState) -> Agent:
+        """Return an agent of a kind that no member has; raises SaveError if that is impossible."""
         raise SaveError(f"{saved.place('type')}: no member of this {type(self).__name__} is of the saved kind")
 
     def _templates(self) -> list[Agent]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from marltrain.core.errors import AgentError
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
@@ -32,6 +33,7 @@ class Cast:
         self.numbers = [np.zeros(num_envs, np.int64) for _ in self.sets]
         of = dict(zip(self.sets, self.numbers, strict=True))
         self._of = {id(agent): of[leader] for agent, leader in led.items()}
+        self._chosen = False
         everyone = set(range(len(spec.players)))
         self._others = [sorted(everyone.difference(players)) for players in self._players]
 
@@ -45,9 +47,19 @@ class Cast:
         return {f"member/{self._names[player]}": np.int64 for players in self._players for player in players}
 
     def of(self, agent: Agent, seats: int) -> Array | None:
-        """Return the members that play for an agent in its seats, [1, S * E] int64; None if it is no set."""
+        """Return the members that play for an agent in its seats, [1, S * E] int64; None if it is no set.
+
+        Raises AgentError where nobody chooses members, as in `play`.
+        """
         numbers = self._of.get(id(agent))
-        return None if numbers is None else np.tile(numbers, seats)[None]
+        if numbers is None:
+            return None
+        if not self._chosen:
+            raise AgentError(
+                f"a {type(agent).__name__} plays in training and in tests, where each episode has its member. Give one "
+                "of its members here: member(number)"
+            )
+        return numbers[None] if seats == 1 else np.tile(numbers, seats)[None]
 
     def start(self, env_steps: int, episodes: int) -> None:
         """Tell the sets that a run starts, with its counts so far."""
@@ -56,11 +68,13 @@ class Cast:
 
     def draw(self, envs: Array) -> None:
         """Draw the members of the training episodes that begin in environments `envs` [n] int64."""
+        self._chosen = True
         for each, numbers in zip(self.sets, self.numbers, strict=True):
             numbers[envs] = each.draw(len(envs))
 
     def take_turns(self, episodes: Array) -> None:
         """Set the members of the test episodes [E] int64, by their numbers."""
+        self._chosen = True
         for each, numbers in zip(self.sets, self.numbers, strict=True):
             numbers[...] = each.in_turn(episodes)
 
@@ -85,5 +99,6 @@ class Cast:
 
     def restore(self, state: State) -> None:
         """Restore what `state` returned; raises SaveError if it does not fit."""
+        self._chosen = True
         for i, numbers in enumerate(self.numbers):
             numbers[...] = state.array(str(i), np.int64, numbers.shape)
