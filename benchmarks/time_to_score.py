@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -70,18 +70,29 @@ def points_of(command: list[str], limit: float, more: Mapping[str, str]) -> Iter
             process.kill()
 
 
-def reached(tests: Iterable[Point], scores: Iterable[float]) -> dict[tuple[str, float], Point | None]:
-    """Return, of each kind of actions and score, the first test of at least this return; None: not reached.
+@dataclass
+class Found:
+    """What the tests of a process reached.
 
-    Tests are read until all scores are reached by all kinds that the tests have.
+    first: of each kind of actions and score, the first test of at least this return; None: not reached.
+    best: of each kind of actions, the test with the largest return.
     """
-    found: dict[tuple[str, float], Point | None] = {}
+
+    first: dict[tuple[str, float], Point | None] = field(default_factory=dict)
+    best: dict[str, Point] = field(default_factory=dict)
+
+
+def reached(tests: Iterable[Point], scores: Iterable[float]) -> Found:
+    """Read tests until all scores are reached by all kinds of actions that the tests have."""
+    found = Found()
     for test in tests:
         for kind, value in test.returns.items():
+            if kind not in found.best or value > found.best[kind].returns[kind]:
+                found.best[kind] = test
             for score in scores:
-                if found.setdefault((kind, score), None) is None and value >= score:
-                    found[kind, score] = test
-        if found and None not in found.values():
+                if found.first.setdefault((kind, score), None) is None and value >= score:
+                    found.first[kind, score] = test
+        if found.first and None not in found.first.values():
             break
     return found
 
@@ -117,14 +128,13 @@ def print_test(env_steps: int, returns: Mapping[str, float]) -> None:
     print(json.dumps({"processor": round(time.process_time(), 2), "env_steps": env_steps, **rounded}), flush=True)
 
 
-def show(name: str, seed: int, found: Mapping[tuple[str, float], Point | None]) -> None:
+def show(name: str, seed: int, found: Found) -> None:
     """Print a line for each kind of actions and score."""
-    for (kind, score), test in found.items():
-        text = "not reached" if test is None else (
-            f"{test.seconds:6.1f} s, processor {test.processor:6.1f} s, {test.env_steps:,} env steps, "
-            f"return {test.returns[kind]:.2f}"
-        )  # fmt: skip
-        print(f"{name:20} seed {seed} {kind:8} {score:6}: {text}", flush=True)
+    for (kind, score), test in found.first.items():
+        shown = found.best[kind] if test is None else test
+        text = "" if test is not None else "not reached; the best test: "
+        text += f"{shown.seconds:.1f} s, processor {shown.processor:.1f} s, {shown.env_steps:,} env steps, "
+        print(f"{name} seed {seed} {kind} {score}: {text}return {shown.returns[kind]:.2f}", flush=True)
 
 
 def ours(seed: int, limit: float, scores: list[float], *, cold: bool) -> None:
@@ -150,15 +160,17 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--jaxmarl", nargs=2, metavar=("PYTHON", "FOLDER"))
     parser.add_argument("--algorithms", nargs="+", default=["mappo_rnn", "ippo_ff"])
+    parser.add_argument("--peers-only", action="store_true", help="measure JaxMARL alone")
     parser.add_argument("--train", type=int, metavar="SEED", help="train in this process and print the tests")
     args = parser.parse_args()
     if args.train is not None:
         train(args.train)
         return
-    if not args.cold:
+    if not (args.cold or args.peers_only):
         next(points_of([sys.executable, __file__, "--train", "0"], args.limit, {}), None)
     for seed in args.seeds:
-        ours(seed, args.limit, args.scores, cold=args.cold)
+        if not args.peers_only:
+            ours(seed, args.limit, args.scores, cold=args.cold)
         for algorithm in args.algorithms if args.jaxmarl else ():
             theirs(args.jaxmarl, algorithm, seed, args.limit, args.scores)
 

@@ -4,9 +4,9 @@
 
 FOLDER: `baselines` of JaxMARL's repository, which its package does not contain. The settings are those of its files for
 this game, 10M env steps. A script reports to wandb, which is replaced here by a function that prints. JaxMARL's log
-multiplies returns by the number of players in the recurrent scripts ("as per on-policy codebase"); here, they are
-divided again, so that a return is the mean over the players. A script reports the last episode of each of 16
-environments (ippo_ff: all that ended in an update, about 80); a line has the mean of the last six updates.
+multiplies returns by the number of players ("as per on-policy codebase"); here, they are divided again, so that a
+return is the mean over the players. A script reports the last episode of each of 16 environments (ippo_ff: all that
+ended in an update, about 80); a line has the mean of the last six updates.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ import yaml
 
 PLAYERS, UPDATES = 3, 6
 SCRIPTS = {
-    "mappo_rnn": ("MAPPO/mappo_rnn_mpe.py", "MAPPO/config/mappo_homogenous_rnn_mpe.yaml", PLAYERS),
-    "ippo_rnn": ("IPPO/ippo_rnn_mpe.py", "IPPO/config/ippo_rnn_mpe.yaml", PLAYERS),
-    "ippo_ff": ("IPPO/ippo_ff_mpe.py", "IPPO/config/ippo_ff_mpe.yaml", 1),
+    "mappo_rnn": ("MAPPO/mappo_rnn_mpe.py", "MAPPO/config/mappo_homogenous_rnn_mpe.yaml"),
+    "ippo_rnn": ("IPPO/ippo_rnn_mpe.py", "IPPO/config/ippo_rnn_mpe.yaml"),
+    "ippo_ff": ("IPPO/ippo_ff_mpe.py", "IPPO/config/ippo_ff_mpe.yaml"),
 }
-"""Algorithm -> script, its settings, the factor of the returns in its log."""
+"""Algorithm -> script, its settings."""
 
 
 def settings_of(path: Path) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def main() -> None:
     parser.add_argument("algorithm", choices=SCRIPTS)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    script, file, factor = SCRIPTS[args.algorithm]
+    script, file = SCRIPTS[args.algorithm]
     settings = settings_of(args.folder / file)
     rows, updates = int(settings["NUM_ENVS"] * settings["NUM_STEPS"]), itertools.count(1)
     returns: deque[float] = deque(maxlen=UPDATES)
 
     def log(metric: dict[str, Any], **_: Any) -> None:
-        returns.append(float(metric["returns" if "returns" in metric else "returned_episode_returns"]) / factor)
+        returns.append(float(metric["returns" if "returns" in metric else "returned_episode_returns"]) / PLAYERS)
         done, seconds = next(updates), round(time.process_time(), 2)
         if done > UPDATES:  # the first update begins without ended episodes
             line = {"processor": seconds, "env_steps": done * rows, "sampled": round(sum(returns) / UPDATES, 3)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.time_to_score import Point, points_of, reached
+from benchmarks.time_to_score import Found, Point, points_of, reached
 
 LINES = (
     '{"processor": 1.5, "env_steps": 100, "greedy": -12.0, "sampled": -9.0}',
@@ -17,10 +17,12 @@ LINES = (
 def test_first_test_of_each_kind_and_score():
     tests = [Point(10.0 * i, float(i), i, {"greedy": greedy, "sampled": sampled})
              for i, (greedy, sampled) in enumerate([(-12, -9), (-9.8, -10), (-9, -7)])]  # fmt: skip
-    assert reached(tests, [-9.8, -7.8]) == {
+    found = reached(tests, [-9.8, -7.8])
+    assert found.first == {
         ("greedy", -9.8): tests[1], ("greedy", -7.8): None, ("sampled", -9.8): tests[0], ("sampled", -7.8): tests[2],
     }  # fmt: skip
-    assert reached([], [-9.8]) == {}
+    assert found.best == {"greedy": tests[2], "sampled": tests[2]}
+    assert reached([], [-9.8]) == Found()
 
 
 def test_no_test_is_read_after_the_last_score():
