@@ -349,6 +349,8 @@ def hindrance(learner: AlgorithmLearner) -> str:
         return "the gradient noise is measured"
     if any(name in learner.weights.statistics for name in NORMALIZED):
         return "observations are normalized"
+    if learner.needs.block and learner.draws:  # their number depends on the sequences that were drawn
+        return "losses read random numbers for the rows of sequences"
     if learner.needs.reservoir:
         return "the agent has a reservoir"
     return "" if learner.memory is None else learner.memory.obstacle

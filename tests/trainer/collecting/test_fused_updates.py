@@ -161,6 +161,12 @@ def test_fused_run_of_phases_with_random_numbers_and_of_a_delayed_phase(settings
     hold(SPREAD, lambda: halves(**settings), mask=mask, least=25)
 
 
+def test_plans_end_before_they_need_too_many_random_numbers(monkeypatch):
+    """An update of three agents needs 72 numbers, with those of the delayed phase."""
+    monkeypatch.setattr("marltrain.policies.learner.planned.planned_updates.MOST_NUMBERS", 300)
+    hold(SPREAD, halves)
+
+
 def test_a_delayed_phase_that_gives_the_errors_of_rows_is_updated_singly():
     class Delayed(Halves):
         def compiled_form(self):

@@ -52,8 +52,9 @@ def test_fused_run_equals_single_updates(env, algo, settings, run):
     hold(env, lambda: mt.make_agents(algo, env, seed=0, jit_compile=True, **own), **given)
 
 
-def test_random_numbers_for_rows_of_sequences_are_drawn_for_single_updates():
+def test_random_numbers_for_rows_of_sequences_are_drawn_for_single_updates(caplog):
     """Their number depends on the sequences that were drawn."""
     own = {**RECURRENT, "learning_starts": 40, "update_per_step": 0.2}
     del own["epsilon"]
     hold(PENDULUM, lambda: mt.make_agents("sac", PENDULUM, seed=0, jit_compile=True, **own), many=False)
+    assert any("random numbers for the rows of sequences" in record.message for record in caplog.records)

@@ -20,6 +20,6 @@ def updates_of(
         return None
     if isinstance(reader, CompiledReader):
         return ReplayUpdates(learner, steps, reader, rewards, batch_size)
-    if reads_sequences(reader) and not learner.draws:  # numbers are drawn for the rows that are learned from
+    if reads_sequences(reader):
         return SequenceUpdates(learner, steps, reader, rewards, batch_size)
     return None
