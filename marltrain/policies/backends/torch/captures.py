@@ -14,8 +14,10 @@ See "Constraints" in https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-g
 from __future__ import annotations
 
 import functools
+import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -99,7 +101,7 @@ class CudaCapture:
             self._stream.wait_stream(torch.cuda.current_stream())
             options: dict[str, Any] = {"stream": self._stream, "capture_error_mode": "thread_local"}
             try:
-                with torch.cuda.graph(graph, self._pool, **options):
+                with _no_garbage_collected(), torch.cuda.graph(graph, self._pool, **options):
                     kept = map_tree(Tensor.detach, function(*fixed))
             except RuntimeError as error:
                 raise cannot_capture(error_text(error)) from error
@@ -113,6 +115,18 @@ class CudaCapture:
                 return map_tree(Tensor.clone, kept)
 
         return replay
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """Delay the collection of garbage: it may release memory of a GPU, which ends a capture by an error."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def by_dtype(tensors: Sequence[Tensor]) -> list[tuple[list[Tensor], list[int]]]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.torch import Backend, captures, ops
-from marltrain.policies.backends.torch.captures import Captured, by_dtype
+from marltrain.policies.backends.torch.captures import Captured, CudaCapture, by_dtype
 from marltrain.policies.backends.torch.networks import StackedNetwork
 from marltrain.policies.backends.torch.places import cpu_as_gpu, instead, on_cpu
-from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
+from marltrain.policies.backends.torch.recorded_capture import RecordedCapture, _Recording
 from marltrain.policies.networks.specs import Head, NetworkDefinition, Plan
 
 CPU = torch.device("cpu")
@@ -85,3 +91,89 @@ def test_targets_move_without_a_number_that_is_read(share):
     expected = moved()
     with cpu_as_gpu(RecordedCapture()):
         assert moved() == expected
+
+
+class Cuda:
+    """torch.cuda with the signatures of torch, whose graphs are recordings on a CPU."""
+
+    def __init__(self, monkeypatch):
+        self.events = []
+        for name in ("Stream", "CUDAGraph", "current_stream", "graph_pool_handle", "stream", "device", "graph"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+
+    def Stream(self):  # noqa: N802
+        return Stream("captures")
+
+    def current_stream(self):
+        return Stream("caller")
+
+    def graph_pool_handle(self):
+        return "pool"
+
+    @contextmanager
+    def device(self, device):
+        yield
+
+    @contextmanager
+    def stream(self, stream):
+        self.events.append(f"call on {stream.name}")
+        yield
+
+    def CUDAGraph(self):  # noqa: N802
+        return SimpleNamespace(recording=None, replay=lambda: None)
+
+    @contextmanager
+    def graph(self, cuda_graph, *given, **options):
+        asked = GRAPH.bind(None, cuda_graph, *given, **options).arguments
+        self.events.append(f"capture on {asked['stream'].name} in {asked['pool']}")
+        assert not gc.isenabled()
+        recording = cuda_graph.recording = _Recording([])
+        with recording:
+            yield
+        recording.undo()
+        cuda_graph.replay = lambda: self._replay(recording)
+
+    def _replay(self, recording):
+        self.events.append("replay")
+        with torch.no_grad():
+            recording.repeat()
+
+
+class Stream(SimpleNamespace):
+    def __init__(self, name):
+        super().__init__(name=name)
+
+    def wait_stream(self, stream):
+        assert stream.name != self.name
+
+
+GRAPH = inspect.signature(torch.cuda.graph.__init__)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_cuda_graph_is_made_and_started_with_the_arguments_of_torch(collects, monkeypatch):
+    (gc.enable if collects else gc.disable)()
+    cuda, function = Cuda(monkeypatch), Traced()
+    captured = Captured(function, CudaCapture(CPU))
+    results = [captured({"x": torch.full((2, 3), float(i)), "none": None})["y"].tolist() for i in (1, 2, 3)]
+    assert results == [[2.0] * 3, [6.0] * 3, [12.0] * 3]
+    assert cuda.events == ["call on captures", "capture on captures in pool", "replay", "replay"]
+    assert function.calls == 2
+    assert gc.isenabled() == collects
+    gc.enable()
+
+
+def test_a_function_that_cuda_cannot_capture(monkeypatch):
+    Cuda(monkeypatch)
+
+    def fails(x):
+        if (calls := len(seen)) > 0:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        seen.append(calls)
+        return x * 1.0
+
+    seen: list[int] = []
+    captured = Captured(fails, CudaCapture(CPU))
+    captured(torch.ones(2))
+    with pytest.raises(ConfigError, match="not permitted"):
+        captured(torch.ones(2))
