@@ -177,11 +177,7 @@ class OpponentPool(MixedAgent):
     @property
     def standing(self) -> Standing:
         """The members with their results, as `choose` gets them."""
-        numbers, found = self.pool.numbers, self.standings
-        return Standing(
-            numbers, self.pool.env_steps, found.played[numbers], found.scores[numbers], found.rating[numbers],
-            found.learners,
-        )  # fmt: skip
+        return Standing(self.standings, self.pool.numbers, self.pool.env_steps)
 
     def add(self, agent: Agent | Sequence[Agent], name: str) -> int:
         """Add a copy of an agent (or of a team) that always stays, as `members=` does; return its number.

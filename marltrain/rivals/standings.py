@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from marltrain.core.errors import SaveError
@@ -19,21 +17,38 @@ COUNTS = ("losses", "draws", "wins")
 SUMS = ("own", "others", "points", "games", "rating")
 
 
-@dataclass(frozen=True)
 class Standing:
     """Members of a pool as a function `choose` sees them: arrays [M], in the order of their arrival.
 
-    numbers: of the members.  env_steps: when each was added.  games: that each has played in training.
-    scores: share of the points of the learners against each, of recent games; 0.5 before the first game.
-    ratings: Elo points of each.  rating: of the learners.
+    numbers: of the members.  env_steps: when each was added.
     """
 
-    numbers: Array
-    env_steps: Array
-    games: Array
-    scores: Array
-    ratings: Array
-    rating: float
+    def __init__(self, results: Standings, numbers: Array, env_steps: Array) -> None:
+        """Take the results of all members so far, and the numbers of those in the pool."""
+        self.numbers, self.env_steps, self._results = numbers, env_steps, results
+
+    @property
+    def games(self) -> Array:
+        """Games that each has played in training, [M] int64."""
+        played: Array = self._results.played[self.numbers]
+        return played
+
+    @property
+    def scores(self) -> Array:
+        """Share of the points of the learners against each, of recent games, [M] float64; 0.5 before the first game."""
+        scores: Array = self._results.scores[self.numbers]
+        return scores
+
+    @property
+    def ratings(self) -> Array:
+        """Elo points of each, [M] float64."""
+        ratings: Array = self._results.rating[self.numbers]
+        return ratings
+
+    @property
+    def rating(self) -> float:
+        """Elo points of the learners."""
+        return self._results.learners
 
 
 class Standings:

@@ -32,9 +32,12 @@ def hands() -> dict[str, Any]:
     return {name: hand(number) for number, name in enumerate(("rock", "paper", "scissors"))}
 
 
-def standing(scores: Any, ratings: Any = (0, 0, 0), rating: float = 0.0) -> Standing:
-    numbers = np.arange(len(scores))
-    return Standing(numbers, numbers, numbers, np.array(scores), np.array(ratings), rating)
+def standing(scores: Any, ratings: Any = (0, 0, 0)) -> Standing:
+    """Members with these scores, of one game each, and ratings."""
+    found, numbers = Standings(1.0), np.arange(len(scores))
+    found.points, found.games, found.rating = np.array(scores), np.ones(len(scores)), np.array(ratings)
+    found.wins = numbers
+    return Standing(found, numbers, numbers)
 
 
 class TestLaws:
@@ -46,7 +49,7 @@ class TestLaws:
         assert prioritized("hard", 2.0)(standing([1.0, 1.0])).tolist() == [1, 1]
 
     def test_others(self):
-        members = standing([0.5, 0.9, 1.0], [0.0, 400.0, -400.0], 0.0)
+        members = standing([0.5, 0.9, 1.0], [0.0, 400.0, -400.0])
         assert latest(members).tolist() == [0, 0, 1] and uniform(members).tolist() == [1, 1, 1]
         np.testing.assert_allclose(by_rating(members), [1 / 4, 10 / 121, 10 / 121])
 

@@ -123,10 +123,9 @@ class MixedAgent(Agent):
 
     def draw(self, count: int) -> Array:
         """Return the numbers of the members that play the next `count` training episodes, [count] int64."""
-        chance = self._generator().random(count)
-        limits = np.cumsum(self.shares)
-        places = np.searchsorted(limits, chance * limits[-1], side="right")
-        return self.pool.numbers[np.minimum(places, len(limits) - 1)]
+        limits = self.shares.cumsum()
+        limits[-1] = np.inf  # the sum may be rounded to less than 1
+        return self.pool.numbers[limits.searchsorted(self._generator().random(count), side="right")]
 
     def in_turn(self, episodes: Array) -> Array:
         """Return the members that play the test episodes with these numbers, [n] int64: each in its turn."""

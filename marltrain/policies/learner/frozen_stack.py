@@ -70,7 +70,8 @@ class FrozenStack:
             map_tree(dealt.out, inputs.obs), map_tree(dealt.out, inputs.legal), dealt.out(inputs.explore),
             map_tree(dealt.out, inputs.carry),
         )  # fmt: skip
-        given.explore &= ~self.greedy[:, None]
+        if self.greedy.any():
+            given.explore &= ~self.greedy[:, None]
         acted = self.actor.act_dealt(given, map_tree(dealt.out, dict(noise)), rngs[0], dealt.counts)
         return Acted(dealt.back(acted.action, len(rows)), map_tree(lambda a: dealt.back(a, len(rows)), acted.carry))
 
