@@ -74,11 +74,14 @@ class PhaseDraws:
 
     def _drawn(self, making: Array) -> dict[int, dict[str, Any]]:
         made: dict[int, dict[str, Any]] = {}
-        for update, phases in enumerate(making):
+        counts, rngs, rows = making.sum(-1).tolist(), self._rngs, self._rows
+        for update, phases in enumerate(counts):
             for number, draw in self._draws.items():
-                if np.count_nonzero(own := phases[number]):
-                    drawn = drawn_rows(draw, self._rngs, np.broadcast_to(own[:, None], (len(own), self._rows)))
-                    _place(made.setdefault(number, {}), drawn, update, len(making))
+                if phases[number] == len(rngs):
+                    _place(made.setdefault(number, {}), draw(rngs, rows), update, len(making))
+                elif phases[number]:
+                    own = np.repeat(making[update, number, :, None], rows, 1)
+                    _place(made.setdefault(number, {}), drawn_rows(draw, rngs, own), update, len(making))
         return made
 
 
