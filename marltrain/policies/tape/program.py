@@ -118,13 +118,8 @@ class Execution:
         """Multiplications of all agents' products in a run."""
         return self.agents * self.program.table.multiply_adds(self.blocks, self.rests)
 
-    @property
-    def bases(self) -> int:
-        """The address of the addresses of the segments, [SEGMENTS] int64."""
-        return address_of(self._addresses["bases"])
-
     def number(self, name: str) -> int:
-        """Return the number of a segment, its place among `bases`; raises BindingError."""
+        """Return the number of a segment; raises BindingError."""
         self._segment(name)
         return self._numbers[name]
 

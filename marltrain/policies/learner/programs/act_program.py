@@ -11,7 +11,7 @@ import numpy as np
 
 from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, call, entry, f32, i64, record_at
+from marltrain.jit.views import address_of, bools, entry, f32, i64, record_at
 from marltrain.policies.backends.base import Network
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.normalization import RunningStatistics
@@ -35,15 +35,15 @@ from marltrain.policies.learner.programs.act_table import (
 )
 from marltrain.policies.learner.programs.recorded_step import arrays_in
 from marltrain.policies.tape.instructions import SEGMENTS
-from marltrain.policies.tape.interpreter.runs import run_program
+from marltrain.policies.tape.interpreter.runs import RUN, carry_out_part, move_to
 
 ACTING = np.dtype([(name, np.int64) for name in (
-    "run", "arguments", "bases", "noises", "noise",
+    "arguments", "blocks", "noises", "noise",
     "counts", "counted", "choices", "agents", "rows", "explore", "action",
 )])  # fmt: skip
 """Arguments of `act_by_program`: numbers and addresses.
 
-run, arguments: of `runs.run` and of its RUN.  bases: of the addresses of its segments.
+arguments: of the RUN.  blocks: those of each agent, see `ActTable`.
 noises, noise: the number of arrays of noise, and of each: number of its segment, address, bytes from act to act.
 counts, counted: int64 and float32 [K, choices], how often exploring rows chose each action; 0: they are not counted.
 agents, rows, explore, action: what is counted, [K, rows].
@@ -58,10 +58,15 @@ def act_by_program(address: int, at: int, _low: int, _high: int, _envs: int) -> 
     The last arguments are those of `compiled.acting.act`.
     """
     u = record_at(address, ACTING)
-    bases, noise = i64(u.bases, SEGMENTS), i64(u.noise, 3 * u.noises)
+    run = record_at(u.arguments, RUN)
+    bases, noise = i64(run.bases, SEGMENTS), i64(u.noise, 3 * u.noises)
     for i in range(u.noises):
         bases[noise[3 * i]] = noise[3 * i + 1] + at * noise[3 * i + 2]
-    call(u.run, (u.arguments,))
+    for agent in range(u.agents):
+        for block in range(u.blocks):
+            carry_out_part(run, run.block, run.rest, move_to(run, 0, 0, agent, block * run.block_rows))
+        if run.rest < run.after:
+            carry_out_part(run, run.rest, run.after, move_to(run, 0, 0, agent, u.blocks * run.block_rows))
     if u.counts:
         count(u)
     return 0
@@ -83,7 +88,7 @@ def count(u: Any) -> None:
 @functools.cache
 def act_program() -> Any:
     """Return the compiled `act_by_program`, from the disk cache if it is there."""
-    return program(act_by_program, ACTING)
+    return program(act_by_program, ACTING, RUN)
 
 
 class ActProgram:
@@ -144,8 +149,8 @@ class ActProgram:
             name: None for name in self._nets if f"weights/{name}" in self._segments
         }
         record = self._record[0]
-        record["run"], record["arguments"] = entry(run_program(), 1), self._execution.address
-        record["bases"], record["rows"], record["agents"] = self._execution.bases, shape[1], shape[0]
+        record["arguments"], record["blocks"] = self._execution.address, table.blocks
+        record["rows"], record["agents"] = shape[1], shape[0]
         record["explore"], record["action"] = address_of(explore), address_of(action)
 
     def start_from(self, carry: Mapping[str, Array] | None, counts: Array | None = None) -> None:

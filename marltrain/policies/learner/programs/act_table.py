@@ -40,7 +40,7 @@ Decide = Callable[[Any, Mapping[str, Any], ActInputs], Acted]
 
 @dataclass(frozen=True)
 class ActTable:
-    """The program of an act for B rows.
+    """The program of an act for B rows; its table has the sections `block` and `rest` only.
 
     blocks, rests: blocks of LARGEST rows of an agent, or one of fewer, and one of the rows behind them.
     action: dtype and shape of an action.  extras: name -> shape of the other results.
