@@ -152,6 +152,7 @@ def of_jaxmarl(name: str, num_envs: int, arguments: Any) -> Callable[[], int]:
         carry = jax.block_until_ready(steps(carry))
         return RECORDED * num_envs
 
+    play()  # the next call may compile again: what a step returns may have other types than the start
     return play
 
 

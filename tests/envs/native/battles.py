@@ -242,9 +242,10 @@ class Compared(NamedTuple):
     taken: Taken
 
 
-def steps_of(env: Any, rng: np.random.Generator, starts: int, steps: int, *, shuffled: bool) -> Iterator[Compared]:
+def steps_of(
+    env: Any, chance: Chance, rng: np.random.Generator, starts: int, steps: int, *, shuffled: bool
+) -> Iterator[Compared]:
     """Make env steps of JaxMARL's; steps: of each start at most.  shuffled: from random states."""
-    chance = Chance(env)
     for seed in range(starts):
         env.reset(seed=seed)
         if shuffled:
@@ -296,7 +297,8 @@ def record() -> None:
         rng = np.random.default_rng(0)
         rows: list[dict[str, Any]] = []
         near = 0
-        for step in steps_of(jaxmarl_env("smax", **arguments), rng, STARTS, STEPS, shuffled=True):
+        env = jaxmarl_env("smax", **arguments)
+        for step in steps_of(env, Chance(env), rng, STARTS, STEPS, shuffled=True):
             near += step.drawn.margin <= NEAR
             if step.drawn.margin > NEAR:
                 p = len(rows) % len(step.actions)
