@@ -11,7 +11,6 @@ from marltrain.jit.turns import LOCK, turn
 
 HOLDER = """
 import sys
-import time
 from pathlib import Path
 from marltrain.jit.turns import turn
 with turn(Path(sys.argv[1])) as mine:

@@ -84,8 +84,7 @@ def team(algo: str = "qmix", env: Any = SPREAD, **settings: Any) -> list[Any]:
 )  # fmt: skip
 def test_fused_run_of_a_team_equals_single_steps(algo, settings):
     """Also global states at the ends of episodes, and the random numbers of draws from few and from many rows."""
-    joined = settings.get("mixer_input") == "joint"  # collected in single steps
-    hold(SPREAD, lambda: team(algo, **settings), many=not joined, least=25, **MEAN)
+    hold(SPREAD, lambda: team(algo, **settings), least=25, **MEAN)
 
 
 def test_fused_run_of_a_team_with_masks_and_episodes_that_end_at_any_time():
