@@ -1,0 +1,103 @@
+"""Agents that train against each other in games whose perfect play is known, with seeds and intervals.
+
+    python benchmarks/rivals.py [kuhn-mmd] [kuhn-nfsp] [tictactoe-mmd] [--seeds 5]
+
+Poker: the exploitability of the last agents, in chips, by `mt.exploitability`. Tic-tac-toe: lost games among all games
+that opponents can play, from both seats, by `mt.tictactoe_games`. A line for each seed, then the interquartile mean and
+its 95 % bootstrap interval. Seconds are those of one core; no task uses more than one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+
+import marltrain as mt
+from marltrain.tools.statistics import estimate
+
+KUHN, BOARD = "marltrain/kuhn_poker_v1", "marltrain/tictactoe_v3"
+
+
+def mmd(env: str, steps: int, seed: int, *, update_freq: int, envs: int, share: bool = False, **settings: Any) -> Any:
+    """Return agents that trained against each other by MMD."""
+    common: dict[str, Any] = {"gamma": 1.0, "max_grad_norm": None, "minibatches": 4, "jit_compile": True}
+    agents = mt.make_agents("mmd", env, seed=seed, share=share, **{**common, **settings})
+    trainer = mt.DecentralizedTrainer(
+        env, num_train_envs=envs, update_freq=update_freq, steps_per_train=steps, test_freq=None, seed=seed,
+        run_dir=False, progress=False,
+    )  # fmt: skip
+    trainer.train(agents, [1, 1], plot=False)
+    return agents
+
+
+def kuhn_mmd(seed: int) -> float:
+    """Kuhn poker by MMD, 24M env steps: the exploitability; wanted: at most 0.01."""
+    steps = 24_000_000
+    agents = mmd(
+        KUHN, steps, seed, update_freq=65_536, envs=4096, gae_lambda=1.0, epochs=1, minibatches=16,
+        network=mt.MLP((32,)), learning_rate=mt.exponential(5e-3, 3e-5, steps),
+        temperature=mt.exponential(0.3, 0.012, steps), step_size=mt.exponential(1.0, 0.015, steps),
+    )  # fmt: skip
+    return mt.exploitability(agents, KUHN)
+
+
+def kuhn_nfsp(seed: int) -> float:
+    """Kuhn poker by NFSP, 400,000 env steps; its average policies."""
+    steps = 400_000
+    agents = mt.make_agents(
+        "nfsp", KUHN, seed=seed, gamma=1.0, eta=0.1, epsilon=mt.linear(0.1, 0.0, steps), update_per_step=1 / 64,
+        learning_rate=mt.exponential(3e-3, 1e-4, steps), batch_size=128, network=mt.MLP((64,)), jit_compile=True,
+    )  # fmt: skip
+    trainer = mt.DecentralizedTrainer(
+        KUHN, num_train_envs=64, update_freq=64, steps_per_train=steps, test_freq=None, seed=seed, run_dir=False,
+        progress=False,
+    )  # fmt: skip
+    trainer.train(agents, [1, 1], plot=False)
+    return mt.exploitability(agents, KUHN)
+
+
+def tictactoe_mmd(seed: int) -> float:
+    """Tic-tac-toe by MMD, one agent in both seats, 1M moves: lost games of all, from both seats; wanted: none."""
+    steps = 1_000_000
+    agents = mmd(
+        BOARD, steps, seed, update_freq=8_192, envs=512, share=True, epochs=2, network=mt.MLP((128, 128), "relu"),
+        learning_rate=mt.exponential(3e-3, 3e-4, steps), temperature=mt.exponential(0.5, 0.1, steps),
+        step_size=mt.exponential(2.0, 0.3, steps),
+    )  # fmt: skip
+    return float(mt.tictactoe_games(agents).losses.sum())
+
+
+TASKS: dict[str, Callable[[int], float]] = {
+    "kuhn-mmd": kuhn_mmd, "kuhn-nfsp": kuhn_nfsp, "tictactoe-mmd": tictactoe_mmd,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Train and measure; print a line for each seed, and the interquartile mean of each task."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tasks", nargs="*", choices=[[], *TASKS], help="all, if none is named")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="number of seeds, from 0 on")
+    given = parser.parse_args()
+    for name in given.tasks or TASKS:
+        print(f"{name}: {TASKS[name].__doc__}", flush=True)
+        found = []
+        for seed in range(given.seeds):
+            start = time.process_time()
+            found.append(TASKS[name](seed))
+            print(f"  seed {seed}: {found[-1]:.4f} ({time.process_time() - start:.0f} s)", flush=True)
+        all_seeds = estimate(np.array(found)[:, None, None])
+        print(f"  interquartile mean {all_seeds.value[0]:.4f} [{all_seeds.low[0]:.4f}, {all_seeds.high[0]:.4f}]")
+
+
+if __name__ == "__main__":
+    main()
