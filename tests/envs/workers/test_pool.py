@@ -229,7 +229,10 @@ def test_a_worker_that_hangs_while_it_builds_is_an_error(monkeypatch):
 
 @pytest.mark.parametrize("free", [0, 2])
 def test_too_many_open_files_are_an_error_with_a_remedy(free):
-    """As many files are open as may be, but for some; a worker takes three."""
+    """As many files are open as may be, but for some; a worker takes three.
+
+    The fork server may have to be started first, which reads a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, hard))
     held: list[int] = []
@@ -239,7 +242,7 @@ def test_too_many_open_files_are_an_error_with_a_remedy(free):
                 held.append(os.dup(0))
         for _ in range(free):
             os.close(held.pop())
-        with pytest.raises(WorkerError, match=r"Too many open files. Use fewer workers .* \(ulimit -n\)"):
+        with pytest.raises(WorkerError, match=r"Too many open files.*\. Use fewer workers .* \(ulimit -n\)"):
             make_vector(Identity, None, 5, vector="subproc", num_workers=5)
     finally:
         for file in held:
