@@ -270,7 +270,7 @@ def shuffle(env: Any, rng: np.random.Generator) -> None:
     health = rng.uniform(0, 1, units) * (rng.random(units) < 0.85) * np.asarray(env.original.unit_type_health)[kinds]
     weak = slice(None, 3) if rng.random() < 0.5 else slice(-3, None)
     health[weak] = rng.uniform(0, 9, 3) * [1, rng.integers(2), rng.integers(2)]
-    near = SIDE - np.abs(SIDE - np.abs(rng.uniform(0, SIDE, 2) + rng.normal(0, 2, (units, 2))))
+    near = SIDE - np.abs(SIDE - np.abs(rng.uniform(0, SIDE, 2) + rng.normal(0, 2, (units, 2)) * np.sqrt(units / 6)))
     mixed = now.replace(
         unit_types=jnp.asarray(kinds, jnp.uint8), unit_health=jnp.asarray(health, jnp.float32),
         unit_alive=jnp.asarray(health > 0), unit_positions=jnp.asarray(near, jnp.float32),
