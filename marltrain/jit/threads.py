@@ -28,13 +28,17 @@ class Threads:
 
     def run(self, program: Any, address: int, threads: int) -> None:
         """Run a program in the calling thread, number 0, and in `threads` - 1 others; return when all are done."""
-        wait(self._others)  # empty, unless a second Ctrl-C interrupted the wait at the end of the last call
-        self._others.clear()
-        if threads > 1 and self._pool is None:
+        if self._others:  # a second Ctrl-C interrupted the wait at the end of the last call
+            wait(self._others)
+            self._others.clear()
+        if threads == 1:
+            program(address, 0)
+            return
+        if self._pool is None:
             self._pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="marltrain-passes")
         try:
             for thread in range(1, threads):
-                self._others.append(self._pool.submit(program, address, thread))  # type: ignore[union-attr]
+                self._others.append(self._pool.submit(program, address, thread))
             program(address, 0)
         finally:
             wait(self._others)  # after Ctrl-C too: the threads write to the caller's arrays

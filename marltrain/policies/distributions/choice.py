@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 from gymnasium import spaces
 
@@ -22,6 +22,14 @@ CONTINUOUS = ("gaussian", "state_gaussian", "squashed_gaussian", "beta")
 """Names of the distributions of Box actions."""
 
 
+@overload
+def distribution_of(
+    space: Space, log_std: float = ..., *, name: str, log_std_bounds: tuple[float, float] = ...
+) -> Gaussian | Beta: ...
+@overload
+def distribution_of(
+    space: Space, log_std: float = ..., *, name: None = None, log_std_bounds: tuple[float, float] = ...
+) -> Distribution: ...
 def distribution_of(
     space: Space,
     log_std: float = 0.0,

@@ -97,6 +97,8 @@ class FusedCollector:
         self._capacities: list[int] = []
         self._record, self._counts = np.zeros(1, FUSED), np.zeros(1, COUNTS)
         self._threads, self._wrong = Threads(), np.empty(0, np.int64)
+        self._division: tuple[int, bool] | None = None
+        self._decisions = len(lengths) * len(sync.envs.spec.players)
         record = self._record[0]
         record["game"], record["batch"] = self.batch.entry, self.batch.address
         record["envs"], record["players"], record["returns"] = len(lengths), len(spec.players), address_of(returns)
@@ -153,12 +155,14 @@ class FusedCollector:
 
     def _divide(self) -> None:
         """Divide the environments into blocks, one for each thread, and batch steps into phases."""
-        record = self._record[0]
+        envs, record = len(self.lengths), self._record[0]
         threads = max(actor.backend.threads() for actor, _ in self._acting)
-        blocks = max(1, min(threads, record["envs"] * record["players"] // ROWS_OF_A_BLOCK, record["envs"]))
-        if len(self._wrong) != blocks:
-            self._wrong = np.empty(blocks, np.int64)
-            record["blocks"], record["wrong"] = blocks, address_of(self._wrong)
+        blocks = max(1, min(threads, self._decisions // ROWS_OF_A_BLOCK, envs))
+        kind = blocks, bool(record["schedulers"])
+        if kind == self._division:
+            return
+        self._division, self._wrong = kind, np.empty(blocks, np.int64)
+        record["blocks"], record["wrong"] = blocks, address_of(self._wrong)
         if blocks == 1:
             parts = [ACT | MOVE, RECORD | LEARN]
         else:

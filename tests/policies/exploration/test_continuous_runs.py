@@ -28,7 +28,7 @@ class NoisyAlgorithm(PPOAlgorithm):
 
     def __init__(self, settings, layout, action_space):
         super().__init__(settings, layout, action_space)
-        self.exploration = ActionNoise(settings, self.distribution.dims, self.name)  # type: ignore[union-attr]
+        self.exploration = ActionNoise(settings, self.distribution.dims, self.name)
 
     def carry(self):
         return self.exploration.carry()
