@@ -12,6 +12,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError, SpecError
 from marltrain.policies.learner.joint_learner import JointLearner
+from marltrain.policies.learner.phase_draws import PhaseDraws
 from tests.policies.learner.test_joint_learner import apart, batches, exported, looped, picked, stacked
 from tests.policies.some_batches import VECTOR, some_team
 from tests.tiers import LONG
@@ -132,9 +133,10 @@ def test_a_shared_agent_is_an_agent_with_the_mean_of_the_gradients_of_its_seats(
     batch = some_team(np.random.default_rng(1), shared.members, [2], ROWS)
     batch.members[0].weight[:] = 1
     members = [picked(batch.members[0], np.s_[:, half]) for half in (slice(None, ROWS), slice(ROWS, None))]
+    generators: Any = [Same(), Same()]
     for learner in (shared, pair):
         for member in learner.members:
-            member.rngs = lambda purpose: [Same()]  # type: ignore[method-assign,list-item]
+            member.draws = PhaseDraws(member.algorithm.phases, generators[: member.num_agents])
     shared.update(batch, learn=np.ones(1, bool), batch_size=ROWS)
     pair.update(replace(batch, members=members), learn=np.ones(2, bool), batch_size=ROWS)
     (joined,), (one, other) = exported(shared), exported(pair)

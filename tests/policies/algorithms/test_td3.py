@@ -29,10 +29,7 @@ def test_the_target_by_hand(monkeypatch):
     batch = some_transitions(np.random.default_rng(0), VECTOR, LEVER, 1, 4)
     batch.reward[0], batch.discount[0] = [1.0, 0.0, 0.0, 7.0], [0.5, 1.0, 1.0, 0.0]
     noise = np.array([1.0, 4.0, -9.0, 0.0], np.float32).reshape(1, 4, 1)
-    phase = agent.algorithm.phases[0]
-    monkeypatch.setattr(agent.learner_.steps.steps[0], "phase", type(phase)(
-        phase.name, phase.trains, phase.loss, phase.targets, draw=lambda rngs, rows: {"smoothing": noise}
-    ))  # fmt: skip
+    monkeypatch.setattr(agent.learner_.draws, "of_phase", lambda number, rows: {"smoothing": noise})
     metrics = agent.learner_.update(batch, learn=ON, batch_size=4)
     # actions 0.25 + 0.2, 0.25 + 0.5 and 0.25 - 0.5; values min(1.9, 2.55), min(2.5, 2.25), min(0.5, 3.25)
     targets = np.array([1 + 0.5 * 1.9, 2.25, 0.5, 7.0])

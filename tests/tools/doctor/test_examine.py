@@ -18,9 +18,10 @@ NUMBA = {"version": "1.2.3", "features": ["avx2"], "threads": 1, "vector": 8}
 
 @pytest.fixture(autouse=True)
 def _packages(monkeypatch, tmp_path):
-    """Packages of this test, and an empty cache."""
+    """Packages of this test, an empty cache, and no token of Ray."""
     monkeypatch.setattr(module, "read_packages", lambda: Packages(CORE, EXTRAS))
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
 
 
 def test_an_installation_that_works():
