@@ -49,7 +49,7 @@ class Cast:
     def of(self, agent: Agent, seats: int) -> Array | None:
         """Return the members that play for an agent in its seats, [1, S * E] int64; None if it is no set.
 
-        Raises AgentError where nobody chooses members, as in `play`.
+        Raises AgentError in uses that choose no members, as in `play`.
         """
         numbers = self._of.get(id(agent))
         if numbers is None:

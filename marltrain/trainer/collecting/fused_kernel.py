@@ -18,7 +18,7 @@ from marltrain.trainer.collecting.shared_rewards import SHARED, share, shared_at
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
 ACT, MOVE, RECORD, LEARN = 1, 2, 4, 8
-"""What the phases of a batch step consist of: the acts; the record of the actions and the step of the game; the record
+"""Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the record
 of its outcome; the updates that are due."""
 PHASES = 4
 """Maximum number of phases of a batch step."""
