@@ -1,8 +1,9 @@
-"""Ratings from the results of pairs: Bradley-Terry strengths with bootstrap intervals, and Nash averaging."""
+"""Ratings from the results of pairs: Bradley-Terry strengths with bootstrap intervals, Nash averaging, score bounds."""
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -75,6 +76,24 @@ def intervals(outcomes: Array, prior: float, resamples: int, level: float, seed:
         found[r] = bradley_terry(points, prior)
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
+
+
+def score_bounds(outcomes: Array, level: float) -> Array:
+    """Return upper confidence bounds of scores, [...] float64: a win counts 1, a draw 0.5; 1 without a game.
+
+    One-sided bounds by inverting the score test (Wilson 1927), with the variance of games that may be drawn: p (1 - p)
+    less a quarter of the observed share of draws. A bound is below 0.5 exactly if the sign test of the decisive games
+    (McNemar 1947), (losses - wins) / sqrt(losses + wins), exceeds the normal quantile of the level.
+
+    outcomes: [..., 3], wins, draws and losses in independent games.  level: probability that a bound is not below the
+      true score, between 0.5 and 1.
+    """
+    games = np.maximum(outcomes.sum(-1), 1)
+    score, drawn = (outcomes[..., 0] + 0.5 * outcomes[..., 1]) / games, outcomes[..., 1] / games
+    k = NormalDist().inv_cdf(level) ** 2 / games
+    spread = np.maximum(k * (1 - drawn) + 4 * score * (1 - score) - drawn, 0.0)
+    bounds: Array = (2 * score + k + np.sqrt(k * spread)) / (2 * (1 + k))
+    return np.where(outcomes.sum(-1) > 0, bounds, 1.0)
 
 
 def nash_average(payoffs: Array) -> tuple[Array, Array]:

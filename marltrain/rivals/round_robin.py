@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.core.errors import ConfigError
+from marltrain.core.errors import ConfigError, did_you_mean
 from marltrain.core.layout import Array
 from marltrain.envs.python.probe import probe
 from marltrain.envs.registry import resolve
 from marltrain.policies.agents.agent import Agent
-from marltrain.rivals.ratings import ELO, bradley_terry, intervals, nash_average
+from marltrain.rivals.ratings import ELO, bradley_terry, intervals, nash_average, score_bounds
 from marltrain.trainer.decentralized import DecentralizedTrainer
 
 if TYPE_CHECKING:
@@ -105,6 +105,44 @@ class RoundRobin:
             if i == min(i, j, k) and ahead[i, j] and ahead[j, k] and ahead[k, i]
         ]
         return [(self.names[i], self.names[j], self.names[k]) for i, j, k in found]
+
+    def regressions(self, final: str, earlier: Sequence[str] | None = None, level: float = 0.95) -> pd.DataFrame:
+        """Return a table of the games of a final agent against earlier ones: whether it has become worse than one.
+
+        Columns, for each earlier player: "games", "wins", "draws" and "losses" of the final agent, "score", its share
+        of the points, "high", an upper bound of this score, and "regresses": whether the bound is below 0.5. All bounds
+        together hold with probability `level` (Bonferroni's correction); see `rivals.ratings.score_bounds`.
+
+        final, earlier: names of players; earlier None: all others.  level: at least 0.5, below 1.
+
+        Games count as independent: greedy agents in a game without chance repeat one game, whose repetitions prove
+        nothing. Raises ConfigError for unknown names and a level out of range.
+        """
+        import pandas as pd
+
+        others = [name for name in self.names if name != final] if earlier is None else list(earlier)
+        for name in (final, *others):
+            if name not in self.names:
+                raise ConfigError(
+                    f"regressions: no player is called {name!r}.{did_you_mean(name, self.names)} Players: "
+                    f"{', '.join(self.names)}"
+                )
+        if not others or final in others or not 0.5 <= level < 1:
+            raise ConfigError(
+                f"regressions: expected earlier players other than {final!r} and a level of at least 0.5 and below 1, "
+                f"got {others}, level={level}"
+            )
+        found = self.outcomes[self.names.index(final), [self.names.index(name) for name in others]]
+        games, points = found.sum(1), found[:, WIN] + 0.5 * found[:, DRAW]
+        high = score_bounds(found, 1 - (1 - level) / len(others))
+        return pd.DataFrame(
+            {
+                "games": games, "wins": found[:, WIN], "draws": found[:, DRAW], "losses": found[:, LOSS],
+                "score": np.divide(points, games, out=np.full(len(games), np.nan), where=games > 0), "high": high,
+                "regresses": high < 0.5,
+            },
+            index=pd.Index(others, name="player"),
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         """Return the table of ratings as text."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from marltrain.core.errors import ConfigError
-from marltrain.rivals.ratings import bradley_terry, intervals, nash_average
+from marltrain.rivals.ratings import bradley_terry, intervals, nash_average, score_bounds
 
 ROCK = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
 
@@ -50,6 +50,34 @@ def test_intervals_become_narrow_with_games_and_hold_the_rating():
         error = 0.5 * 400 / np.log(10) / np.sqrt(games * share * (1 - share))
         widths.append((high[0] - low[0]) / (2 * 1.96 * error))
     assert widths == pytest.approx([1.0, 1.0], rel=0.08)
+
+
+def test_bounds_of_scores_without_draws_are_wilsons():
+    """40 wins in 100 games."""
+    z = 1.6448536269514722
+    wilson = (0.4 + z**2 / 200 + z * np.sqrt(0.24 / 100 + z**2 / 40_000)) / (1 + z**2 / 100)
+    assert score_bounds(np.array([40, 0, 60]), 0.95) == pytest.approx(wilson, abs=1e-12)
+
+
+def test_bounds_are_below_one_half_by_the_sign_test():
+    """(losses - wins) / sqrt(losses + wins) decides, whatever the number of draws."""
+    level = 0.975  # z = 1.95996
+    for draws in (0, 5, 10_000):
+        below = score_bounds(np.array([[24, draws, 40], [0, draws, 4]]), level)  # both 2.0
+        above = score_bounds(np.array([[0, draws, 3], [25, draws, 40]]), level)  # 1.73, 1.86
+        assert (below < 0.5).all() and (above > 0.5).all()
+
+
+def test_bounds_hold_with_their_probability():
+    rng = np.random.default_rng(0)
+    wins, draws, losses = 0.2, 0.5, 0.3
+    outcomes = rng.multinomial(400, (wins, draws, losses), 20_000)
+    held = (score_bounds(outcomes, 0.95) >= wins + draws / 2).mean()
+    assert held == pytest.approx(0.95, abs=0.006)
+
+
+def test_bounds_of_draws_alone_and_of_no_games():
+    assert score_bounds(np.array([[0, 7, 0], [0, 0, 0]]), 0.95).tolist() == [0.5, 1.0]
 
 
 def test_draws_make_intervals_narrow():

@@ -55,6 +55,35 @@ def test_the_best_is_named_first():
     assert table.loc["b", "nash"] == pytest.approx(1, abs=1e-3)
 
 
+def test_an_agent_regresses_if_the_bound_of_its_score_is_below_one_half():
+    """Two earlier players, 95 % together: 97.5 % each, z = 1.96. 16 to 36 are 20 / sqrt(52) = 2.77 standard errors, 20
+    to 32 are 1.66, which is enough for one player alone (z = 1.645).
+    """
+    outcomes = np.zeros((4, 4, 3), np.int64)
+    for other, (wins, draws, losses) in {1: (16, 9, 36), 2: (20, 1, 32), 3: (0, 0, 9)}.items():
+        outcomes[0, other], outcomes[other, 0] = (wins, draws, losses), (losses, draws, wins)
+    result = RoundRobin(("final", "a", "b", "random"), outcomes, np.zeros((4, 4)))
+    table = result.regressions("final", ["a", "b"])
+    assert list(table.index) == ["a", "b"] and table["regresses"].tolist() == [True, False]
+    assert table[["games", "wins", "draws", "losses"]].to_numpy().tolist() == [[61, 16, 9, 36], [53, 20, 1, 32]]
+    assert table["score"].tolist() == [20.5 / 61, 20.5 / 53] and table["high"].to_numpy()[1] > 0.5
+    assert list(result.regressions("final").index) == ["a", "b", "random"]
+    assert result.regressions("final", ["b"])["regresses"].all()
+
+
+@pytest.mark.parametrize(
+    ("final", "earlier", "level", "named"),
+    [
+        ("c", None, 0.95, "'c'"), ("a", ["c"], 0.95, "'c'"), ("a", [], 0.95, r"\[\]"), ("a", ["a"], 0.95, r"\['a'\]"),
+        ("a", None, 1.0, "level=1.0"),
+    ],
+)  # fmt: skip
+def test_regressions_of_unknown_players_are_refused(final, earlier, level, named):
+    result = RoundRobin(("a", "b"), np.ones((2, 2, 3), np.int64), np.zeros((2, 2)))
+    with pytest.raises(ConfigError, match=named):
+        result.regressions(final, earlier, level)
+
+
 @pytest.mark.parametrize(("prior", "resamples", "level"), [(-1, 10, 0.9), (0.5, 0, 0.9), (0.5, 10, 1)])
 def test_numbers_out_of_range_are_refused(prior, resamples, level):
     result = RoundRobin(("a", "b"), np.ones((2, 2, 3), np.int64), np.zeros((2, 2)))
