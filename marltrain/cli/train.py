@@ -98,7 +98,8 @@ def _print_result(result: Mapping[str, Any], plan: RunPlan, folder: Path, *, cus
         say(f"metric: {first:.4g} at first, {best:.4g} at best, {last:.4g} at last")
     if result["num_faults"]:
         say(f"{result['num_faults']:,} faults of environments, {result['num_dropped_steps']:,} env steps dropped")
-    for name in ("best", "last", "history.parquet", "episodes.parquet", "faults.parquet", "metrics.png", "config.json"):
+    tables = ("history.parquet", "episodes.parquet", "members.parquet", "faults.parquet")
+    for name in ("best", "last", *tables, "metrics.png", "config.json"):
         if (folder / name).exists():
             say(f"  {folder / name}")
     commands = next_commands(plan.env, plan.env_args, folder, custom_objects, tested=len(tests) > 0)

@@ -132,8 +132,8 @@ class OpponentPool(MixedAgent):
                 if present > 0:
                     seat.pool.add_present(-1 - i, agent)
         self.standings = Standings(decay)
-        for _ in given:
-            self.standings.enter()
+        for name in given:
+            self.standings.enter(name)
         self._counted = (0, 0)  # env steps and episodes of the last call of `collected`
         self._games, self._recent = 0, np.zeros(2)  # games since the last version; recent (points, games)
 
@@ -192,7 +192,7 @@ class OpponentPool(MixedAgent):
         for seat, one in zip(self.seats, team, strict=True):
             seat._adopt(one)
             member = seat.pool.add(one, name)
-        self.standings.enter()
+        self.standings.enter(name)
         return member.number
 
     def table(self) -> pd.DataFrame:
@@ -204,17 +204,29 @@ class OpponentPool(MixedAgent):
         """
         import pandas as pd
 
-        numbers, found = self.pool.numbers, self.standings
-        games = found.played[numbers]
-        columns = {
-            "name": [member.name for member in self.members],
-            "env_steps": [member.env_steps for member in self.members],
-            "games": games, "wins": found.wins[numbers], "draws": found.draws[numbers],
-            "losses": found.losses[numbers],
-            "return": np.divide(found.others[numbers], games, out=np.full(len(games), np.nan), where=games > 0),
-            "score": found.scores[numbers], "rating": found.rating[numbers], "share": self.shares,
-        }  # fmt: skip
+        numbers = self.pool.numbers
+        columns = {**self.standings.columns(numbers), "share": self.shares}
         return pd.DataFrame(columns, index=pd.Index(numbers, name="member"))
+
+    def results(self) -> pd.DataFrame:
+        """Return a table of all members so far, also of those that have left the pool ("in_pool" is False).
+
+        A run writes it into `members.parquet`. Its other columns are "member", the number, and those of `table` but
+        "share".
+        """
+        import pandas as pd
+
+        numbers = np.arange(len(self.standings))
+        in_pool = np.isin(numbers, self.pool.numbers)
+        return pd.DataFrame({"member": numbers, **self.standings.columns(numbers), "in_pool": in_pool})
+
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers of the pool in the tables of a run and in TensorBoard, after "<player of the pool>/".
+
+        "elo/learner": Elo points of the learners; "elo/highest", "elo/mean", "elo/lowest": of the members; "score": the
+        learners' share of the points in recent games, a mean over the members that have played; "members": how many.
+        """
+        return self.standing.metrics if len(self.pool) else {}
 
     # what the trainer calls
 
@@ -293,7 +305,7 @@ class OpponentPool(MixedAgent):
             for seat, agent in zip(self.seats, team, strict=True):
                 member = seat.pool.add(agent, name, env_steps, given=False)
             new.append(member.number)
-            self.standings.enter()
+            self.standings.enter(name, env_steps)
         self._games, self._recent = 0, np.zeros(2)
         versions = [member.number for member in self.members if not member.given]
         scores = self.standings.scores

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array
-from marltrain.storage.checks import MOST_COUNTED, finite, within
+from marltrain.storage.checks import MOST_COUNTED, counted, finite, of_type, within
 from marltrain.storage.state import State
 
 STEP = 16.0
@@ -50,10 +52,21 @@ class Standing:
         """Elo points of the learners."""
         return self._results.learners
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Numbers for the tables of a run: see `OpponentPool.metrics`; nan where no member has played."""
+        ratings, played = self.ratings, self.games > 0
+        return {
+            "elo/learner": self.rating, "elo/highest": float(ratings.max()), "elo/mean": float(ratings.mean()),
+            "elo/lowest": float(ratings.min()), "score": float(self.scores[played].mean()) if played.any() else np.nan,
+            "members": float(len(self.numbers)),
+        }  # fmt: skip
+
 
 class Standings:
     """Results of the learners against each member, by its number.
 
+    names, env_steps: of each member, and env step of the run when it entered.
     losses, draws, wins: [N] int64, of the learners.  own, others: [N] float64, sums of the returns of the members and
     of the learners.  points, games: [N] float64, points of the learners and number of games, in which every earlier
     game counts `decay` times as much as the next one against this member.
@@ -63,6 +76,7 @@ class Standings:
     def __init__(self, decay: float) -> None:
         """Start without members."""
         self.decay, self.learners = decay, 0.0
+        self.names, self.env_steps = list[str](), list[int]()
         for name in COUNTS:
             setattr(self, name, np.zeros(0, np.int64))
         for name in SUMS:
@@ -81,8 +95,10 @@ class Standings:
         """Return the number of members so far."""
         return len(self.wins)
 
-    def enter(self) -> None:
+    def enter(self, name: str = "", env_steps: int = 0) -> None:
         """Add a member, rated like the learners."""
+        self.names.append(name)
+        self.env_steps.append(env_steps)
         for name in (*COUNTS, *SUMS):
             setattr(self, name, np.append(getattr(self, name), 0))
         self.rating[-1] = self.learners
@@ -112,10 +128,22 @@ class Standings:
         """Share of the learners' points in recent games against each member, [N] float64; 0.5 without a game."""
         return np.divide(self.points, self.games, out=np.full(len(self), 0.5), where=self.games > 0)
 
+    def columns(self, numbers: Array) -> dict[str, Any]:
+        """Return the results of members as columns of a table, see `OpponentPool.table`."""
+        games = self.played[numbers]
+        returns = np.divide(self.others[numbers], games, out=np.full(len(games), np.nan), where=games > 0)
+        return {
+            "name": [self.names[number] for number in numbers], "env_steps": np.array(self.env_steps, int)[numbers],
+            "games": games, "wins": self.wins[numbers], "draws": self.draws[numbers], "losses": self.losses[numbers],
+            "return": returns, "score": self.scores[numbers], "rating": self.rating[numbers],
+        }  # fmt: skip
+
     def state(self) -> State:
         """Return all results."""
         arrays = {name: getattr(self, name).copy() for name in (*COUNTS, *SUMS)}
-        return State({"learners": float(self.learners)}, arrays)
+        return State(
+            {"learners": float(self.learners), "names": list(self.names), "env_steps": list(self.env_steps)}, arrays
+        )
 
     def restore(self, state: State, members: int) -> None:
         """Restore what `state` returned of this number of members; raises SaveError for values that do not fit."""
@@ -125,6 +153,13 @@ class Standings:
             setattr(self, name, finite(state.place(name), state.array(name, np.float64, (members,))))
         for name in (*COUNTS, *SUMS):
             setattr(self, name, getattr(self, name).copy())
+        self.names = [of_type(state.place("names"), name, str) for name in state.values("names", str)]
+        self.env_steps = [counted(state.place("env_steps"), steps) for steps in state.values("env_steps", int)]
+        if not len(self.names) == len(self.env_steps) == members:
+            raise SaveError(
+                f"{state.place('names')} and {state.place('env_steps')} must have a value for each of {members} "
+                f"members, got {len(self.names)} and {len(self.env_steps)}"
+            )
         self.learners = state.value("learners", float)
         if not np.isfinite(self.learners):
             raise SaveError(f"{state.place('learners')} must be finite, got {self.learners}")

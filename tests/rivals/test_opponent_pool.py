@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from gymnasium import spaces
 from scipy.stats import chisquare
@@ -128,6 +129,38 @@ def test_versions_enter_and_leave():
     assert newest.act(obs, np.ones((1, 7), bool)).shape == (1,)
     with pytest.raises(AgentError, match=r"no member 1; it has 0, 4, 5"):
         pool.member(1)
+
+
+def test_ratings_and_results_are_in_the_tables_of_the_run(tmp_path):
+    """A row of the tests has the means over the updates since the previous test, here one; files hold the same."""
+    learner = ppo(ROCKS)[0]
+    pool = mt.OpponentPool(learner, every_steps=64, size=2, members={"rock": hand(0)}, choose="uniform")
+    seen: list[dict[str, float]] = []
+    observed = mt.LambdaCallback(on_update_end=lambda moment: seen.append(pool.metrics()))
+    run = trainer(
+        env_args={"num_rounds": 1}, steps_per_train=192, test_freq=None, test_freq_steps=16, episodes_per_test=2,
+        run_dir=tmp_path / "run", callbacks=[mt.CSVLogger(every=1000), observed],
+    )  # fmt: skip
+    history = run.train([learner, pool], [1, 0], test_agents=[learner, mt.RandomAgent()], plot=False)["history"]
+    table = pool.table()
+    assert pool.metrics() == {
+        "elo/learner": pool.standings.learners, "elo/highest": table["rating"].max(), "members": 3,
+        "elo/mean": pytest.approx(table["rating"].mean()), "elo/lowest": table["rating"].min(),
+        "score": pytest.approx(table["score"][table["games"] > 0].mean()),
+    }  # fmt: skip
+    logged = pd.read_csv(tmp_path / "run" / "scalars.csv")
+    for name in seen[-1]:
+        column = f"player_1/{name}"
+        np.testing.assert_allclose(history[column][1:], [each[name] for each in seen])
+        np.testing.assert_allclose(logged[column].dropna(), history[column][1:], rtol=1e-6)
+    assert (history["player_1/members"].diff().dropna() >= 0).all() and history["player_1/elo/learner"].nunique() > 2
+    written = pd.read_parquet(tmp_path / "run" / "members.parquet")
+    pd.testing.assert_frame_equal(written.drop(columns="player"), pool.results())
+    assert set(written["player"]) == {"player_1"} and list(written["name"]) == [
+        "rock",
+        *(f"at {64 * i}" for i in (1, 2, 3)),
+    ]
+    assert written["in_pool"].tolist() == [True, False, True, True] and written["games"].sum() > 100
 
 
 def test_a_version_enters_when_the_pool_is_beaten():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from marltrain.policies.batches.batch import Acted, ActInputs, AgentState
 from marltrain.policies.learner.learner import Learner
 from marltrain.storage.checks import of_type
 from marltrain.storage.state import State
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class MixedAgent(Agent):
@@ -148,6 +151,14 @@ class MixedAgent(Agent):
 
     def collected(self, env_steps: int, episodes: int, playing: Array) -> None:
         """Called after each batch step and its updates; `playing`: numbers of the members that play now."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers about the set for the tables of the run, by name; recorded with each update."""
+        return {}
+
+    def results(self) -> pd.DataFrame | None:
+        """Return a table of the members' results, which the run writes into a file at its end; None: there is none."""
+        return None
 
     # the seat
 

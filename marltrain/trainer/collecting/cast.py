@@ -93,6 +93,15 @@ class Cast:
         for each, numbers in zip(self.sets, self.numbers, strict=True):
             each.collected(env_steps, episodes, numbers)
 
+    @property
+    def labels(self) -> list[str]:
+        """Name of each set in tables: its players' names joined by "+"."""
+        return ["+".join(self._names[player] for player in players) for players in self._players]
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Return the sets' numbers for tables, {label: {name: value}}."""
+        return {label: found for label, each in zip(self.labels, self.sets, strict=True) if (found := each.metrics())}
+
     def state(self) -> State:
         """Return the members that play now."""
         return State({}, {str(i): numbers.copy() for i, numbers in enumerate(self.numbers)})

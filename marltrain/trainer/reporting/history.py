@@ -145,9 +145,9 @@ class History:
         self._written = -math.inf
         self._writing = 0.0
 
-    def add_update(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        """Add an update's metrics, {agent: {metric: value}}, to the means of the next test's row."""
-        self._means.add(metrics)
+    def add_update(self, metrics: Mapping[str, Mapping[str, float]], times: int = 1) -> None:
+        """Add metrics, {agent: {metric: value}}, to the means of the next test's row, as those of `times` updates."""
+        self._means.add(metrics, times)
 
     def add_updates(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
         """Add the metrics of R rounds of updates, [R, M, K], as `add_update` does for each round."""

@@ -11,7 +11,7 @@ from marltrain.trainer.reporting.figures import not_worth_a_run
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.seats.sides import sides_of, teams_of
 from marltrain.trainer.training.run import Run
-from marltrain.trainer.training.run_files import save_agents, write_table
+from marltrain.trainer.training.run_files import save_agents, write_members, write_table
 
 
 def finish(run: Run, plot: bool, ended_by: BaseException | None) -> None:
@@ -67,7 +67,11 @@ def _event_files(run: Run) -> frozenset[str]:
 
 def _last_works(run: Run, plot: bool, failed: bool) -> list[Callable[[], Any]]:
     """Return the last steps of a run; a second interrupt skips those that write files."""
-    tables: list[Callable[[], Any]] = [partial(run.history.write, now=True), run.faults.write]
+    tables: list[Callable[[], Any]] = [
+        partial(run.history.write, now=True),
+        partial(write_members, run),
+        run.faults.write,
+    ]
     tables += [partial(_plot, run)] if plot else []
     files = [partial(_save_last, run), *(partial(write_table, run, table) for table in tables)]
     save_last, *write_tables = [partial(_unless_leaving, run, work) for work in files]

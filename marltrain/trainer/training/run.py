@@ -78,7 +78,10 @@ class Run:
         if earlier is not None:
             self.selection.follow(earlier.selection, comparable=earlier.comparable)
             self.due.tests.tested_at = earlier.tested_at
-        self.updates = Updates(context.schedulers, self.counters, self.history, self.events, context.budgets.updates)
+        self.updates = Updates(
+            context.schedulers, self.counters, self.history, self.events, context.budgets.updates,
+            self.actors.cast.metrics,
+        )  # fmt: skip
         self.collector = make_collector(
             context, self.team_rewards, self.actors, self.episodes, self.updates, self.traffic
         )

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from marltrain.policies.agents.saving import save
+from marltrain.storage.files import replacing
+from marltrain.trainer.reporting.table_files import write_table as write_parquet
 from marltrain.trainer.training.run import Run
+
+MEMBERS_FILE = "members.parquet"
+"""Results of the members of pools, see `OpponentPool.results`."""
 
 
 def save_agents(run: Run, name: str) -> Path | None:
@@ -17,6 +22,20 @@ def save_agents(run: Run, name: str) -> Path | None:
     path = run.context.folder.whole() / name
     save(path, run.context.seating.agents, players=run.context.envs.spec.names)
     return path
+
+
+def write_members(run: Run) -> None:
+    """Write the results of the members of all sets of policies that keep results into members.parquet."""
+    import pandas as pd
+
+    cast = run.actors.cast
+    tables = {label: table for label, each in zip(cast.labels, cast.sets, strict=True)
+              if (table := each.results()) is not None}  # fmt: skip
+    if tables and run.context.folder is not None:
+        frames = [table.assign(player=label) for label, table in tables.items()]
+        frame = pd.concat(frames, ignore_index=True)
+        with replacing(run.context.folder.path / MEMBERS_FILE) as beside:
+            write_parquet(frame[["player", *frame.columns.drop("player")]], beside)
 
 
 def write_table(run: Run, write: Callable[[], Any]) -> None:

@@ -27,9 +27,15 @@ class Updates:
         history: History,
         events: Events,
         most: int | None,
+        of_sets: Callable[[], Metrics],
     ) -> None:
-        """Take the schedulers of all learners; most: budget of updates, None for no limit."""
+        """Take the schedulers of all learners.
+
+        most: budget of updates, None for no limit.  of_sets: returns the numbers of sets of policies, which are
+        recorded with each update.
+        """
         self.schedulers, self._most, self.made = schedulers, most, False
+        self._of_sets = of_sets
         self._counters, self._history, self._events = counters, history, events
         self.base = self._gradient_steps() - counters.gradient_steps
 
@@ -104,8 +110,11 @@ class Updates:
             self._finished(metrics, 1)
 
     def _finished(self, metrics: Metrics, rounds: int) -> None:
-        """Refresh the counters and call `on_update_end`."""
+        """Refresh the counters, add the numbers of sets of policies, and call `on_update_end`."""
         self.made = True
+        if of_sets := self._of_sets():
+            self._history.add_update(of_sets, rounds)
+            metrics = {**metrics, **of_sets}
         self._counters.updates = max(scheduler.updates for scheduler in self.schedulers)
         self._counters.gradient_steps = self._gradient_steps() - self.base
         self._events.tell("on_update_end", metrics=metrics, rounds=rounds)
