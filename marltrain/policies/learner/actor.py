@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from marltrain.policies.learner.programs.act_table import ActTables
 
 Rngs = Sequence[np.random.Generator]
-ROWS = 2048
-"""Maximum number of rows per agent in one draw."""
+ROWS, ACTS = 2048, 32
+"""Rows per agent, and acts, up to which one draw grows: the larger of both, if an act has few or many rows."""
 NUMBERS = 2**20
 """Maximum number of random numbers in one draw of several acts."""
 Draw = Callable[[Rngs, int], dict[str, Array]]
@@ -41,8 +41,8 @@ class Noise:
     """Noise of a learner's acts, drawn ahead in blocks; the numbers are equal to those of drawing per act.
 
     `draw` must be sequential: noise of a + b rows is the noise of a rows followed by that of b rows. Each block is
-    twice as long as the last, up to `ROWS`. The generators are therefore ahead of the used noise. Call `settle` before
-    any other use of them and before saving them.
+    twice as long as the last, up to `ROWS` or `ACTS`. The generators are therefore ahead of the used noise. Call
+    `settle` before any other use of them and before saving them.
 
     ahead: whether noise may be drawn ahead; if not, each act draws its own.
     """
@@ -86,7 +86,7 @@ class Noise:
         self._rngs, self._acts, self._given = None, 0, 0
 
     def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int) -> None:
-        most = min(ROWS // rows, NUMBERS * self._acts // max(1, self._numbers)) if self._acts else 1
+        most = min(max(ROWS // rows, ACTS), NUMBERS * self._acts // max(1, self._numbers)) if self._acts else 1
         acts = self._acts = max(1, min(2 * self._acts, most)) if self.ahead else 1
         self._before = [dict(rng.bit_generator.state) for rng in rngs]
         drawn = self._draw(rngs, acts * rows)

@@ -42,6 +42,7 @@ def assert_equal(mine, theirs):
 def test_ahead_is_act_by_act(name, rows, monkeypatch):
     """700 rows at once at most: 700, 100 and 10 acts, so that later draws are as long as the ones before."""
     monkeypatch.setattr(actor, "ROWS", 700)
+    monkeypatch.setattr(actor, "ACTS", 1)
     draw = drawn_by(name)
     ahead, mine, theirs = Noise(draw), generators(), generators()
     for act in range(40 if rows < 64 else 60):
@@ -125,9 +126,11 @@ def test_noise_of_ones_own_is_drawn_act_by_act_unless_it_says_that_rows_follow_e
         assert asked == expected
 
 
-def test_acts_used_several_at_once_are_those_handed_out_one_by_one(monkeypatch):
-    """1, 2, 4, 7 and 7 acts of 3 rows are drawn (21 rows at most); of what is left, a part is used, or one act."""
-    monkeypatch.setattr(actor, "ROWS", 21)
+@pytest.mark.parametrize(("rows", "acts"), [(21, 1), (2, 7)])
+def test_acts_used_several_at_once_are_those_handed_out_one_by_one(rows, acts, monkeypatch):
+    """1, 2, 4, 7 and 7 acts of 3 rows are drawn (21 rows, or 7 acts); of what is left, a part is used, or one act."""
+    monkeypatch.setattr(actor, "ROWS", rows)
+    monkeypatch.setattr(actor, "ACTS", acts)
     draw = drawn_by("epsilon")
     ahead, mine, theirs = Noise(draw), generators(), generators()
     lefts = []

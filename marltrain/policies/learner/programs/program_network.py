@@ -8,29 +8,37 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array, map_tree
+from marltrain.jit.threads import Threads
 from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.learner.programs.recorded_step import DTYPES, arrays_in, as_arrays
 from marltrain.policies.learner.programs.row_blocks import RowBlocks
+from marltrain.policies.learner.programs.step_program import LEAST_FOR_THREADS
 from marltrain.policies.tape.assembly.assemble import assemble
 from marltrain.policies.tape.assembly.assembler import Assembler
 from marltrain.policies.tape.assembly.table import Role, Section
 from marltrain.policies.tape.network import RecordedNetwork
+from marltrain.policies.tape.over_minibatches import OverMinibatches
 from marltrain.policies.tape.program import Program
 from marltrain.policies.tape.recording import Recording
 from marltrain.policies.tape.symbols import Tape
 
 INPUT, OUTPUT = "input", "output"
 """Beginnings of the names of segments."""
+GROUPS = 16
+"""Groups of an agent's blocks, the tasks of threads."""
 
 
-def evaluated(nets: Mapping[str, Network], backend: Backend, blocks: RowBlocks) -> dict[str, Forward]:
+def evaluated(
+    nets: Mapping[str, Network], backend: Backend, blocks: RowBlocks, threads: Threads
+) -> dict[str, Forward]:  # fmt: skip
     """Return networks whose outputs for many rows programs compute; the others as they are.
 
     Others are those that cannot be recorded: models of the user, networks of images and ensembles.
+    threads: divide the rows.
     """
     plans = {name: getattr(net, "plan", None) for name, net in nets.items()}
     return {
-        name: net if plan is None or plan.images or plan.members > 1 else ProgramNetwork(net, backend, blocks)
+        name: net if plan is None or plan.images or plan.members > 1 else ProgramNetwork(net, backend, blocks, threads)
         for (name, net), plan in zip(nets.items(), plans.values(), strict=True)
     }
 
@@ -41,9 +49,9 @@ class ProgramNetwork:
     The outputs of a row do not depend on the number of rows.
     """
 
-    def __init__(self, net: Any, backend: Backend, blocks: RowBlocks) -> None:
+    def __init__(self, net: Any, backend: Backend, blocks: RowBlocks, threads: Threads) -> None:
         """Store the network, whose weights are read where they are."""
-        self.net, self.backend, self.blocks = net, backend, blocks
+        self.net, self.backend, self.blocks, self.threads = net, backend, blocks, threads
         self._programs: dict[Any, tuple[Program, tuple[tuple[int, ...], ...]]] = {}
 
     def __call__(self, *inputs: Any) -> list[Any]:
@@ -58,11 +66,13 @@ class ProgramNetwork:
             found = self._programs[kinds] = self._recorded(given)
         program, shapes = found
         whole, rests = self.blocks.of(self.blocks.widened(rows))
-        execution = program.execution(agents=agents, blocks=whole, rests=rests)
+        groups = min(GROUPS, whole + rests)
+        execution = program.execution(agents=agents, blocks=whole, rests=rests, groups=groups)
         outputs = [np.empty((agents, self.blocks.widened(rows), *shape), np.float32) for shape in shapes]
         execution.bind({**arrays, f"weights/{INPUT}": self.net.numbers()})
         execution.bind({f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)})
-        execution.run()
+        count = self.backend.threads() if execution.multiply_adds >= LEAST_FOR_THREADS else 1
+        OverMinibatches([execution]).run(np.ones((1, 1, agents), np.bool_), self.threads, count)
         return [self.backend.tensor(output[:, :rows]) for output in outputs]
 
     def _padded(self, array: Array, rows: int) -> Array:

@@ -46,7 +46,7 @@ class RolloutSteps:
     def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
         """Return networks for the rows of rollouts, see `program_network`."""
         if not self._networks:
-            self._networks = evaluated(nets, self.backend, self.blocks)
+            self._networks = evaluated(nets, self.backend, self.blocks, self._threads)
         return self._networks
 
     def programs(self, columns: Mapping[str, Any], rows: int) -> RolloutPrograms | None:

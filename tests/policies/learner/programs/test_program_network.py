@@ -10,6 +10,7 @@ from gymnasium import spaces
 import marltrain as mt
 from marltrain.policies.backends import make_backend
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.policies.learner.programs import program_network
 from marltrain.policies.learner.programs.program_network import ProgramNetwork
 from marltrain.policies.learner.programs.row_blocks import IN_ROWS
 from tests.policies.some_batches import IMAGE, VECTOR
@@ -51,6 +52,18 @@ def test_a_row_does_not_depend_on_the_others():
     for rows in (slice(0, 1), slice(5, 40), slice(BLOCK + 3, 2 * BLOCK + 4)):
         (some,) = nets["actor"](obs[:, rows])
         assert torch.equal(some, every[:, rows])
+
+
+def test_threads_make_the_same_bits(monkeypatch):
+    """From so many multiplications on; which thread computes a row does not matter."""
+    (nets, _), obs = nets_of(network=mt.MLP((5, 24))), numbers(3 * BLOCK + 21, 5)
+    network = nets["actor"]
+    (one,) = network(obs)
+    monkeypatch.setattr(network.backend, "threads", lambda: 3)
+    assert network(obs)[0].equal(one) and network.threads._pool is None
+    monkeypatch.setattr(program_network, "LEAST_FOR_THREADS", 0)
+    assert network(obs)[0].equal(one) and network.threads._pool is not None
+    network.threads.close()
 
 
 def test_weights_are_read_where_they_are():
