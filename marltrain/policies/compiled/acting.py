@@ -245,6 +245,9 @@ class CompiledActing:
     def start_from(self, carry: None, counts: Array) -> None:
         """Do nothing: no rule of the kernel carries a state on, or counts actions."""
 
+    def divide(self, parts: int) -> None:
+        """Do nothing: parts of an act have rows of their own in the work array."""
+
     def carried(self) -> None:
         """Return None, see `start_from`."""
 

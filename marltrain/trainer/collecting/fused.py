@@ -105,7 +105,6 @@ class FusedCollector:
         record["actors"], record["rings"], record["groups"] = len(self._acting), len(self.rings), len(spec.groups)
         record["counts"], record["give_way"] = address_of(self._counts), give_way()
         self._fill("act", [acting.entry for _, acting in self._acting])
-        self._fill("whole", [isinstance(acting, ActProgram) for _, acting in self._acting])
         self._fill("actor", [acting.address for _, acting in self._acting])
         settings = [address_of(actor.settings) for actor, _ in self._acting]
         self._settings_of = dict(zip(map(id, self.actors.learners), settings, strict=True))
@@ -162,11 +161,13 @@ class FusedCollector:
         if kind == self._division:
             return
         self._division, self._wrong = kind, np.empty(blocks, np.int64)
+        for _, acting in self._acting:
+            acting.divide(blocks)
         record["blocks"], record["wrong"] = blocks, address_of(self._wrong)
         if blocks == 1:
             parts = [ACT | MOVE, RECORD | LEARN]
         else:
-            parts = [ACT, MOVE] if record["whole"].any() else [ACT | MOVE]
+            parts = [ACT, MOVE] if any(isinstance(acting, ActProgram) for _, acting in self._acting) else [ACT | MOVE]
             parts += [RECORD, LEARN] if record["schedulers"] else [RECORD]
         record["phases"] = len(parts)
         self._fill("parts", parts)

@@ -25,7 +25,7 @@ PHASES = 4
 _ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "game", "batch",
         "wrong", "states", "shared", "phases", "blocks", "counts", "give_way")  # fmt: skip
 _ARRAYS = ("reward", "learned", "returns", "ended", "terminated", "truncated")
-_LISTS = ("act", "actor", "whole", "noise", "ring", "time", "turn", "size", "scheduler", "read")
+_LISTS = ("act", "actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype(
     [(n, np.int64) for n in (*_ONE, *_ARRAYS)]
     + [(name, np.int64, (MOST,)) for name in _LISTS]
@@ -41,8 +41,7 @@ shared: address of SHARED, or 0 if all players learn from their own rewards.
 phases: number of phases of a batch step.  parts: of each phase, the sum of ACT, MOVE, RECORD and LEARN.
 blocks: number of blocks of environments, the tasks of a phase.  counts: of COUNTS.  give_way: see `jit.threads`.
 reward, learned, returns, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
-act, actor: for each learner the address of the kernel that acts, and of its arguments; whole: whether it acts in all
-  environments at once; noise: number of its first act.
+act, actor: for each learner the address of the kernel that acts, and of its arguments; noise: number of its first act.
 ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row, the same for all.
 turn, size: for each group the address of its turn flags, and their number.
 scheduler: addresses of ROUNDS; read: index of the ring buffer that each reads.
@@ -95,7 +94,7 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
     """Do the task of a phase, in batch step `step` from the start of the call, for a block of environments."""
     low, high = block * s.envs // s.blocks, (block + 1) * s.envs // s.blocks
     if part & ACT:
-        act(s, step, block, low, high)
+        act(s, step, low, high)
     if part & MOVE:
         move(s, step, block, low, high)
     if part & RECORD:
@@ -105,13 +104,10 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
 
 
 @compiled
-def act(s: Any, step: int, block: int, low: int, high: int) -> None:
-    """Choose the actions in the environments `low` to `high`; learners that act as a whole are dealt to the blocks."""
+def act(s: Any, step: int, low: int, high: int) -> None:
+    """Choose the actions in the environments `low` to `high`, or a part of all actions; see `act_by_program`."""
     for i in range(s.actors):
-        if not s.whole[i]:
-            call(s.act[i], (s.actor[i], s.noise[i] + step, low, high, s.envs))
-        elif i % s.blocks == block:
-            call(s.act[i], (s.actor[i], s.noise[i] + step, 0, s.envs, s.envs))
+        call(s.act[i], (s.actor[i], s.noise[i] + step, low, high, s.envs))
 
 
 @compiled

@@ -39,35 +39,42 @@ from marltrain.policies.tape.interpreter.runs import RUN, carry_out_part, move_t
 
 ACTING = np.dtype([(name, np.int64) for name in (
     "arguments", "blocks", "noises", "noise",
-    "counts", "counted", "choices", "agents", "rows", "explore", "action",
+    "counts", "counted", "choices", "agents", "rows", "explore", "action", "buffers",
 )])  # fmt: skip
 """Arguments of `act_by_program`: numbers and addresses.
 
-arguments: of the RUN.  blocks: those of each agent, see `ActTable`.
+arguments: of the RUN.  blocks: those of each agent, see `ActTable`.  buffers: of how many parts there are buffers.
 noises, noise: the number of arrays of noise, and of each: number of its segment, address, bytes from act to act.
 counts, counted: int64 and float32 [K, choices], how often exploring rows chose each action; 0: they are not counted.
-agents, rows, explore, action: what is counted, [K, rows].
+  Then one part has all rows.  agents, rows, explore, action: what is counted, [K, rows].
 """
 NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 
 @compiled
-def act_by_program(address: int, at: int, _low: int, _high: int, _envs: int) -> int:
-    """Choose the actions of all rows of the ACTING at an address, with the noise of act number `at`; return 0.
+def act_by_program(address: int, at: int, low: int, high: int, envs: int) -> int:
+    """Choose actions for a part of the rows of the ACTING at an address, with the noise of act number `at`; return 0.
 
-    The last arguments are those of `compiled.acting.act`.
+    low, high, envs: as of `compiled.acting.act`. They tell the part: those of all environments together are all rows,
+    but not the rows of these environments. Parts are computed at the same time, with buffers of their own.
     """
     u = record_at(address, ACTING)
     run = record_at(u.arguments, RUN)
     bases, noise = i64(run.bases, SEGMENTS), i64(u.noise, 3 * u.noises)
     for i in range(u.noises):
         bases[noise[3 * i]] = noise[3 * i + 1] + at * noise[3 * i + 2]
-    for agent in range(u.agents):
-        for block in range(u.blocks):
-            carry_out_part(run, run.block, run.rest, move_to(run, 0, 0, agent, block * run.block_rows))
-        if run.rest < run.after:
-            carry_out_part(run, run.rest, run.after, move_to(run, 0, 0, agent, u.blocks * run.block_rows))
+    each = u.blocks + (run.rest < run.after)
+    first, end, buffer = low * u.agents * each // envs, high * u.agents * each // envs, -(-low * u.buffers // envs)
     if u.counts:
+        first, end = 0, 0 if low else u.agents * each
+    for i in range(first, end):
+        agent, block = i // each, i % each
+        segments = move_to(run, buffer, 0, agent, block * run.block_rows)
+        if block < u.blocks:
+            carry_out_part(run, run.block, run.rest, segments)
+        else:
+            carry_out_part(run, run.rest, run.after, segments)
+    if u.counts and low == 0:
         count(u)
     return 0
 
@@ -115,7 +122,7 @@ class ActProgram:
         self._digits = {} if statistics is None else _digits_of(statistics, self._rows)
         self._sample = {**sample, STATISTICS: self._digits}
         self.entry, self.extras = entry(act_program(), 5), tables.of(self._sample, training=True).extras
-        self._record = np.zeros(1, ACTING)
+        self._record, self._parts = np.zeros(1, ACTING), 1
         self.address = address_of(self._record)
         self._single: Any = None  # rows of single acts, whether they have a mask, and whether they are in training
         self._inputs: list[Array] = []  # their arrays
@@ -152,6 +159,12 @@ class ActProgram:
         record["arguments"], record["blocks"] = self._execution.address, table.blocks
         record["rows"], record["agents"] = shape[1], shape[0]
         record["explore"], record["action"] = address_of(explore), address_of(action)
+        self.divide(self._parts)
+
+    def divide(self, parts: int) -> None:
+        """Provide for acts in so many parts at the same time, see `act_by_program`."""
+        self._parts = self._record["buffers"] = parts
+        self._execution.reserve(parts)
 
     def start_from(self, carry: Mapping[str, Array] | None, counts: Array | None = None) -> None:
         """Set the carry with which the next act decides, [K, rows, ...]; None: zeros.
@@ -212,7 +225,7 @@ class ActProgram:
             np.copyto(array, given)
         self.start_from(inputs.carry)
         self.refresh(noise, settings)
-        act_program()(self.address, at, 0, 0, 0)
+        act_program()(self.address, at, 0, 1, 1)
         return Acted(self._action.copy(), self.carried(), {name: a.copy() for name, a in self._extras.items()})
 
     def _set_own_arrays(self, inputs: ActInputs) -> None:

@@ -143,6 +143,26 @@ def test_the_noise_of_an_act_is_that_of_its_number():
         np.testing.assert_array_equal(acted.action[0], noise["choice"][0, at].argmax(-1))
 
 
+@pytest.mark.parametrize("case", ["ppo with a gru", "dqn by boltzmann_gumbel"])
+def test_parts_of_an_act_make_the_same_bits(case):
+    """Of two blocks and a smaller one of each agent, in any order; actions that are counted are chosen by one part."""
+    learner, rows, found = learner_of(*CASES[case]), 2 * LARGEST + 3, []
+    inputs, before = given(learner, rows, 0), learner.actor.counts.copy()
+    noise = learner.algorithm.noise([np.random.default_rng(k) for k in range(2)], rows)
+    for parts in (1, 2, 3, 7):
+        learner.actor.counts[...] = before
+        acting, action = learner.actor.compiled(), np.full((2, rows), -1)
+        acting.set_arrays(obs=inputs.obs, legal=None, explore=inputs.explore, action=action)
+        acting.divide(parts)
+        acting.refresh({name: array[:, None] for name, array in noise.items()}, learner.actor._refreshed())
+        acting.start_from(None, learner.actor.counts)
+        for part in reversed(range(parts)):
+            act_program()(acting.address, 0, part * 10 // parts, (part + 1) * 10 // parts, 10)
+        found.append({"action": action, "counts": learner.actor.counts.copy(), **(acting.carried() or {})})
+    for each in found[1:]:
+        np.testing.assert_equal(each, found[0])
+
+
 def test_actions_are_counted_within_a_call():
     learner = learner_of(*CASES["dqn by boltzmann_gumbel"])
     inputs, acting = given(learner, 3, 0), learner.actor.compiled()
@@ -151,7 +171,7 @@ def test_actions_are_counted_within_a_call():
     acting.set_arrays(obs=inputs.obs, legal=None, explore=inputs.explore, action=action)
     learner.actor.prepare(acting, learner.rngs("act"))
     acting.start_from(None, learner.actor.counts)
-    act_program()(acting.address, 0, 0, 0, 0)
+    act_program()(acting.address, 0, 0, 1, 1)
     for k in range(2):
         before[k] += np.bincount(action[k][inputs.explore[k]], minlength=4)
     np.testing.assert_array_equal(learner.actor.counts, before)
