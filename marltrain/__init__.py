@@ -32,6 +32,7 @@ _HOME = {
     "Column": "marltrain.policies.memory.needs",
     "Comparison": "marltrain.tools.comparing.result",
     "ConfigError": "marltrain.core.errors",
+    "ConnectFourMinimax": "marltrain.rivals.connect_four_play",
     "ContinuousExploration": "marltrain.policies.exploration",
     "CustomAgent": "marltrain.policies.agents.custom",
     "DataParallel": "marltrain.policies.backends.strategies",
@@ -123,6 +124,8 @@ _HOME = {
     "attach": "marltrain.tools.attach",
     "check_env": "marltrain.envs",
     "compare": "marltrain.tools.comparing.compare",
+    "connect_four_blunders": "marltrain.rivals.connect_four_play",
+    "connect_four_positions": "marltrain.rivals.connect_four_play",
     "connect_four_scores": "marltrain.rivals.connect_four",
     "cosine": "marltrain.policies.hyperparameters.schedules",
     "dataset": "marltrain.tools.dataset",
@@ -299,6 +302,11 @@ if TYPE_CHECKING:
     )
     from marltrain.policies.ops import Ops as Ops
     from marltrain.rivals.connect_four import connect_four_scores as connect_four_scores
+    from marltrain.rivals.connect_four_play import (
+        ConnectFourMinimax as ConnectFourMinimax,
+        connect_four_blunders as connect_four_blunders,
+        connect_four_positions as connect_four_positions,
+    )
     from marltrain.rivals.exploitability import exploitability as exploitability
     from marltrain.rivals.opponent_pool import OpponentPool as OpponentPool
     from marltrain.rivals.psro import PSROResult as PSROResult, psro as psro
