@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import marltrain as mt
-from benchmarks.learn.rows import FORAGING_LARGE
+from benchmarks.learn.tasks import FORAGING_LARGE
 from marltrain.core.layout import Array
 from marltrain.envs.native import parallel_env
 

@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.learn.results import RESULTS, Result, read_all
-from benchmarks.learn.rows import RANDOM, ROWS, TASKS, Row, Task
+from benchmarks.learn.rows import RANDOM, ROWS, Row
 from benchmarks.learn.table import scores_of
+from benchmarks.learn.tasks import TASKS, Task
 from marltrain.core.layout import Array
 from marltrain.storage.files import replacing
 from marltrain.tools.statistics import estimate

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.learn.rows import Row, Task
+from benchmarks.learn.rows import Row
+from benchmarks.learn.tasks import Task
 from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array
 from marltrain.storage.files import replacing

@@ -11,7 +11,8 @@ from typing import Any
 
 import marltrain as mt
 from benchmarks.learn import results
-from benchmarks.learn.rows import RANDOM, Row, Task
+from benchmarks.learn.rows import RANDOM, Row
+from benchmarks.learn.tasks import Task
 from marltrain.core.layout import Array
 from marltrain.envs import DummyVectorEnv, resolve
 

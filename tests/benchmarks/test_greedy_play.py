@@ -5,7 +5,7 @@ import pytest
 
 import marltrain as mt
 from benchmarks.greedy_play import line, played
-from benchmarks.learn.rows import FORAGING_LARGE
+from benchmarks.learn.tasks import FORAGING_LARGE
 from tests.envs.native.forging import SMALL_FIELD
 
 

@@ -1,8 +1,9 @@
 import pytest
 
 from benchmarks.learn.results import EPISODES
-from benchmarks.learn.rows import TASKS, Row, row_of
+from benchmarks.learn.rows import Row, row_of
 from benchmarks.learn.table import held, needed, table
+from benchmarks.learn.tasks import TASKS
 from tests.benchmarks.learn.files import write_result
 
 

@@ -6,7 +6,8 @@ import pytest
 import marltrain as mt
 from benchmarks.learn import training
 from benchmarks.learn.results import path_of, read
-from benchmarks.learn.rows import Row, Task
+from benchmarks.learn.rows import Row
+from benchmarks.learn.tasks import Task
 from tests.toys import Identity
 
 TASK = Task("identity", "Identity", Identity, {"players": 1})
