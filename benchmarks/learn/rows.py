@@ -211,7 +211,7 @@ _ALGORITHM_ROWS = (
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=foraging_shared_experience()),
     Row(FORAGING_FOUR, "mappo", 5_000_000, 0.70, 8, tolerance=0.0, compiled=True, own=_FORAGING_LARGE, most_seeds=1),
     Row(WAREHOUSE, "mappo", 20_000_000, 21.2, 8, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
-    *(Row(task, "ppo", KITCHEN_STEPS, None, 4, compiled=True, own=_KITCHEN, most_seeds=1) for task in KITCHENS),
+    *(Row(task, "ppo", KITCHEN_STEPS, None, 2, compiled=True, own=_KITCHEN, most_seeds=1) for task in KITCHENS),
     Row(MARINES, "ppo", 1_000_000, None, 2, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
     Row(STALKERS, "ppo", 2_000_000, None, 4, compiled=True, own=shared_policy(2_000_000), most_seeds=1),
     Row(STALKERS, "mappo", 2_000_000, None, 4, compiled=True, own=shared_policy(2_000_000), most_seeds=1),

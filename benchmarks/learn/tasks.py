@@ -75,7 +75,7 @@ FORAGING_FOUR = Task(
     {"players": 4, "field_size": (15, 15), "max_num_food": 5, "sight": 15}, players=4,
 )  # fmt: skip
 WAREHOUSE = Task("rware-tiny-2ag", "RWARE tiny-2ag, native, sum of players", "marltrain/rware_v2", players=2)
-KITCHEN_STEPS, KITCHEN_ENVS = 3_000_000, 32
+KITCHEN_STEPS, KITCHEN_ENVS = 1_500_000, 32
 """Env steps of training in Overcooked, in whose first half rewards are shaped, and its environments."""
 KITCHENS = tuple(
     Task(
