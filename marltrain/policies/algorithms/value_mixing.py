@@ -31,7 +31,7 @@ from marltrain.policies.interface.joint import (
 )
 from marltrain.policies.interface.recurrence import BurnIn, needs_of
 from marltrain.policies.interface.scaled_rewards import ScaledRewards
-from marltrain.policies.memory.config import MOST_STEPS
+from marltrain.policies.memory.config import LONGEST, MOST_STEPS
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.ops import Ops
 
@@ -51,6 +51,7 @@ class ValueMixingSettings(BurnIn, TeamSettings, DiscreteExploration, ScaledRewar
     learning_starts: int = setting(1_000, doc="env steps of learning seats before the first update", low=0)
     update_per_step: float = setting(0.25, doc="gradient steps per env step; fractions are carried over", above=0,
                                      high=MOST_PASSES)  # fmt: skip
+    n_step: int = setting(1, doc="rewards of the team summed before bootstrapping", low=1, high=LONGEST)
     double: bool = setting(True, doc="double Q-learning: the online networks choose the next actions")
     dueling: bool = setting(False, doc="dueling networks: separate heads for value and advantages")
     target_sync: int = setting(250, doc="updates between copies to the target networks (tau=None)", low=1)
@@ -66,10 +67,12 @@ class ValueMixing(JointAlgorithm, QLearning):
 
     Settings: ClassVar[type[ValueMixingSettings]] = ValueMixingSettings
     recurrent = ("q",)
+    shared_settings = (*JointAlgorithm.shared_settings, "n_step")
 
     def needs(self) -> Needs:
         """Return `Needs` for batch steps from a replay memory, in sequences for recurrent networks."""
-        return needs_of(Needs(on_policy=False, capacity=self.settings.capacity), self.networks())
+        given = Needs(on_policy=False, capacity=self.settings.capacity, n_step=self.settings.n_step)
+        return needs_of(given, self.networks())
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -97,7 +100,10 @@ class ValueMixing(JointAlgorithm, QLearning):
         raise missing(self, "mixed")
 
     def _joint_targets(self, ops: Ops, team: Team) -> None:
-        """Add `target`: r + discount * Q_tot_target(s', a'), where a'_i is best by agent i alone."""
+        """Add `target`: r + discount * Q_tot_target(s', a'), where a'_i is best by agent i alone.
+
+        With `n_step`, r is the sum of up to n rewards of the team, and s' is the state after the last of them.
+        """
         following = team.side_by_side(lambda member: _next_value(ops, member))
         team.rows.target = team.rows.reward + team.rows.discount * self.mixed(ops, team, following, target=True)
 

@@ -19,6 +19,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, arrays_of
 from marltrain.core.settings import setting
 from marltrain.policies.batches.batch import Rollout, SequenceTransitions
+from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.specs import LONGEST, NetworkDefinition
 from marltrain.policies.ops import Ops
@@ -76,8 +77,8 @@ def needs_of(needs: Needs, networks: Definitions) -> Needs:
 
 def check_draws(who: str, needs: Needs) -> None:
     """Raise ConfigError for an off-policy memory from which recurrent networks cannot draw sequences."""
-    replay = needs.replay
-    if needs.on_policy or not needs.block or replay is None:
+    replay = needs.replay or Replay()
+    if needs.on_policy or not needs.block:
         return
     unfit = {
         "n_step": needs.n_step > 1, "memory=Replay(prioritized)": replay.prioritized is not None,

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from marltrain.core.errors import AgentError, SaveError
-from marltrain.core.layout import Array, Obs, map_tree
+from marltrain.core.layout import Array
 from marltrain.core.remedies import unequal_rewards
-from marltrain.policies.batches.batch import TeamBatch, TeamRows
+from marltrain.policies.batches.batch import TeamBatch
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.one_reward import compare
 from marltrain.policies.memory.other_players import OtherPlayers
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
+from marltrain.policies.memory.team_players import Found, Players, goes_on
 from marltrain.storage.state import State
 
 CHECKED = 4096
@@ -30,8 +30,8 @@ class TeamReader(Reader):
 
     A batch step of an environment can be drawn if an agent may learn from a player's decision in it: the player's seat
     learned then and learns now (`Streams.learning`), and the row is closed. The rows of the other players come with it;
-    see `TeamRows.learned`. For recurrent networks (`Needs.block`), the following batch steps of the episode come after
-    each one that is drawn.
+    see `TeamRows.learned`. Rewards are summed over up to `Needs.n_step` batch steps. For recurrent networks
+    (`Needs.block`), the following batch steps of the episode come after each one that is drawn.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TeamReader(Reader):
         needs: those of each member.
         one_reward: whether the players must have equal rewards.
         """
-        self.members = [_Players(streams, seats, own) for seats, own in zip(members, needs, strict=True)]
+        self.members = [Players(streams, seats, own) for seats, own in zip(members, needs, strict=True)]
         super().__init__(self.members[0].ring, [row.tolist() for row in self.members[0].seats], needs[0])
         self.one_reward = one_reward
         ends = np.cumsum([len(member.seats) for member in self.members]).tolist()
@@ -89,28 +89,58 @@ class TeamReader(Reader):
                 f"{', '.join(f'{g:g}' for g in np.unique(gamma))}: set agent.hyper.gamma to one value for all of them, "
                 "or give make_agents one gamma="
             )
-        in_time, going_on = np.concatenate([each.in_time for each in found]), goes_on(found)
+        in_time = np.concatenate([each.in_time for each in found])
         known = in_time & np.concatenate([each.learned for each in found])
+        last = self._walk(times, envs, found, gamma)
+        going_on = goes_on(last.found)
         others = next_others = None
         unknown = np.zeros(len(times), bool)
         if self.others:
-            others, next_others = self.others.at(times, envs)[None], self.others.at(times + 1, envs)[None]
+            others, next_others = self.others.at(times, envs)[None], self.others.at(last.times + 1, envs)[None]
             next_others = np.where(going_on[:, None], next_others, np.float32(0))
-            unknown = self.others.unknown_next(times, envs, going_on)
+            unknown = self.others.unknown_next(last.times, envs, going_on)
         rows = [
-            member.rows(each, times, envs, going_on, unknown, gamma[own])
-            for member, each, own in zip(self.members, found, self._own, strict=True)
+            member.rows(each, last.found[i], last.times, envs, going_on, unknown, last.reward[i], last.discount[own])
+            for i, (member, each, own) in enumerate(zip(self.members, found, self._own, strict=True))
         ]
-        reward = self._reward(rows, in_time, envs) if self.one_reward else np.zeros(len(times), np.float32)
         valued = np.concatenate([member.next_present.reshape(-1, len(times)) for member in rows]).any(0)
         state = next_state = None
         if self.needs.state is not None:
-            state, next_state = (each[None] for each in self.ring.states[self.needs.state.kind].at_times(times, envs))
+            states = self.ring.states[self.needs.state.kind]
+            state, next_state = states.at_times(times, envs)[0][None], states.at_times(last.times, envs)[1][None]
         return TeamBatch(
-            members=rows, reward=reward[None], discount=np.where(valued, gamma[0], 0.0).astype(np.float32)[None],
+            members=rows, reward=last.team_reward[None],
+            discount=np.where(valued, last.discount[0], 0.0).astype(np.float32)[None],
             weight=np.asarray(known.any(0), np.float32)[None], state=state, next_state=next_state,
             others=others, next_others=next_others,
         )  # fmt: skip
+
+    def _walk(self, times: Array, envs: Array, found: Sequence[Found], gamma: Array) -> Walked:
+        """Follow the team from batch steps `times` [B] over up to n of them, and sum the rewards.
+
+        A sum stops early where the team does not go on, where a player's part of the episode is truncated, and before
+        a batch step that could not be drawn.
+        """
+        factor, times = np.repeat(np.asarray(gamma, np.float64)[:, None], len(times), 1), times.copy()
+        rewards = [member.reward(each).astype(np.float64) for member, each in zip(self.members, found, strict=True)]
+        team = self._team_reward(found, envs).astype(np.float64)
+        for _ in range(1, self.needs.n_step):
+            go = self._continues(times, envs, found)
+            if not go.any():
+                break
+            times += go
+            found = [member.found(times, envs, np.ones(len(times), bool)) for member in self.members]
+            for i, (member, own) in enumerate(zip(self.members, self._own, strict=True)):
+                rewards[i] += np.where(go, np.repeat(factor[own], member.num_seats, 0) * member.reward(found[i]), 0.0)
+            team += np.where(go, factor[0] * self._team_reward(found, envs), 0.0)
+            factor *= np.where(go, gamma[:, None], 1.0)
+        return Walked(times, found, [each.astype(np.float32) for each in rewards], team.astype(np.float32), factor)
+
+    def _continues(self, times: Array, envs: Array, found: Sequence[Found]) -> Array:
+        """Return whether a sum of rewards goes on after batch steps, [B] bool."""
+        cut = [member.truncated(each).any(0) for member, each in zip(self.members, found, strict=True)]
+        going: Array = goes_on(found) & ~np.logical_or.reduce(cut) & self._drawable(times + 1, envs)
+        return going
 
     def _draw(self, rng: np.random.Generator, count: int) -> tuple[Array, Array]:
         """Return the batch steps and environments [count] that are drawn, uniformly and with replacement."""
@@ -182,9 +212,12 @@ class TeamReader(Reader):
                 return f"from batch step {first} to {last}", difference
         return "", ""
 
-    def _reward(self, rows: Sequence[TeamRows], in_time: Array, envs: Array) -> Array:
-        """Return the reward of the team, [B] float32; raises AgentError if its players' rewards differ."""
-        rewards = np.concatenate([member.reward.reshape(-1, len(envs)) for member in rows])
+    def _team_reward(self, found: Sequence[Found], envs: Array) -> Array:
+        """Return the one reward of the team, [B] float32, or 0; raises AgentError if its players' rewards differ."""
+        if not self.one_reward:
+            return np.zeros(len(envs), np.float32)
+        rewards = np.concatenate([member.reward(each) for member, each in zip(self.members, found, strict=True)])
+        in_time = np.concatenate([each.in_time for each in found])
         high, difference = self._one_reward(rewards, in_time, envs)
         if difference:
             raise _refusal(difference)
@@ -205,142 +238,16 @@ def _refusal(difference: str) -> AgentError:
     return AgentError(f"the players of a team learn from one reward, and {difference}. {unequal_rewards()}")
 
 
-class Found(NamedTuple):
-    """Rows of N players at B batch steps: cells, `next` and more, each [N, B].
+class Walked(NamedTuple):
+    """The ends of sums of rewards that begin at B batch steps, for K agents.
 
-    present: the player acted.  in_time: it acted, and its row was closed by the next batch step.
-    learned: the agent may learn from the decision, if there is one; see `TeamRows`.
+    times: [B], the last batch steps.  found: their rows, of each member.
+    reward: [N, B] float32 of each member, the discounted sums.  team_reward: [B] float32, that of the team.
+    discount: [K, B] float64, gamma to the power of the number of rewards.
     """
 
-    cells: Array
-    pointers: Array
-    present: Array
-    in_time: Array
-    learned: Array
-
-
-def goes_on(found: Sequence[Found]) -> Array:
-    """Return whether a player of the team that acted acts at the next batch step, too, [B] bool."""
-    return np.asarray(np.concatenate([each.in_time & (each.pointers >= 0) for each in found]).any(0))
-
-
-class _Players(Reader):
-    """The players of agents with equal spaces: K agents of S seats each, N = K * S players of one group.
-
-    names: the players' names, [N].
-    since: [N] int64, no agent learns from a player's decisions before this batch step.
-    """
-
-    def __init__(self, streams: Streams, players: Sequence[Sequence[int]], needs: Needs) -> None:
-        spec = streams.spec
-        places = [[spec.place[player] for player in held] for held in players]
-        super().__init__(streams.rings[places[0][0][0]], [[row for _, row in held] for held in places], needs)
-        self.names = [spec.names[player] for held in players for player in held]
-        self.since = np.zeros(len(self.names), np.int64)
-
-    def size(self) -> Array:
-        """See `TeamReader`; `since` is not considered."""
-        ring, players = self.ring, self._players
-        most: Array = (ring.drawable_count[players] * ring.learning[players]).reshape(len(self.seats), -1).max(1)
-        return most
-
-    def may_learn(self, cells: Array, times: Array) -> Array:
-        """Return whether the agents may learn from the decisions at cells [N, B] of batch steps [B], [N, B] bool.
-
-        The players' seats learned when they were made, and learn now.
-        """
-        learned: Array = self.ring.may_learn(cells) & self.ring.learning[self._players][:, None]
-        return learned & (times >= self.since[:, None]) if self.since.any() else learned
-
-    def drawable(self, times: Array, envs: Array) -> Array:
-        """Return whether the agents may learn from closed rows at batch steps of environments, [N, B] bool."""
-        cells = self.cells(times, envs)
-        drawable: Array = self.ring.drawable(cells) & self.may_learn(cells, times)
-        return drawable
-
-    def cells(self, times: Array, envs: Array) -> Array:
-        """Return the cells of all players at batch steps `times` [B] of environments `envs` [B], [N, B]."""
-        ring = self.ring
-        slots = self._players[:, None] * ring.capacity + times % ring.capacity
-        cells: Array = slots * ring.num_envs + envs
-        return cells
-
-    def found(self, times: Array, envs: Array, valid: Array) -> Found:
-        """Return the players' rows at batch steps of environments; no player is present where `valid` [B] is False."""
-        ring, cells = self.ring, self.cells(times, envs)
-        pointers, present = ring.read(ring.next, cells), ring.read(ring.acted, cells) & valid
-        in_time = present & (ring.closed_at(pointers) == times + 1)
-        return Found(cells, pointers, present, in_time, self.may_learn(cells, times))
-
-    def rows(self, found: Found, times: Array, envs: Array, going_on: Array, unknown: Array, gamma: Array) -> TeamRows:
-        """Return the columns of the rows.
-
-        gamma: [K], of the agents.
-        going_on: [B] bool, whether a player of the team acts at the next batch step, too. A player that joins it there
-        has a value, although it was absent before; not in sequences, which know no carry of it.
-        unknown: [B] bool, whether next values are unknown: the rows that need one get weight 0.
-        """
-        ring, cells, present, learned = self.ring, found.cells, found.present, found.learned
-        joins = ~present & going_on & (self.needs.block == 0)
-        if np.count_nonzero(joins):
-            joins &= self._acts(times + 1, envs)
-        next_present = joins | (found.in_time & ~ring.read(ring.terminated, cells))
-        next_obs, next_legal = self._after(cells, np.where(present, found.pointers, times + 1))
-        columns = TeamRows(
-            obs=_zero_where_not(present, self._obs(cells)), legal=_legal_where_not(present, ring.legal_at(cells)),
-            action=ring.read(ring.action, cells),
-            reward=np.where(found.in_time, ring.read(ring.reward, cells), np.float32(0)),
-            discount=np.where(next_present, np.repeat(gamma, len(self.seats[0]))[:, None], 0.0).astype(np.float32),
-            weight=(found.in_time & learned & ~(next_present & unknown)).astype(np.float32),
-            extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs),
-            next_legal=_legal_where_not(next_present, next_legal),
-            cells=cells, present=present, next_present=next_present,
-            learned=learned if np.count_nonzero(present & ~learned) else None,
-            begins=self._begins(found, times, envs) if self.needs.block else None,
-        )  # fmt: skip
-        return self._by_agent(columns)
-
-    def _acts(self, times: Array, envs: Array) -> Array:
-        """Return whether the players act at batch steps, [N, B] bool; those of the newest have not acted yet."""
-        ring = self.ring
-        newest = ring.turn[self._players[:, None], envs]
-        acts: Array = np.where(times == ring.now, newest, ring.read(ring.acted, self.cells(times, envs)))
-        return acts
-
-    def _begins(self, found: Found, times: Array, envs: Array) -> Array:
-        """Return whether rows of sequences do not follow the one before them in the batch, [N, B] bool.
-
-        A row that is learned from begins anew after one that is not: the gradient would flow back into that decision.
-        No gradient flows from the rows of a burn-in.
-        """
-        begins, learned = np.ones(found.present.shape, bool), found.learned
-        begins[:, 1:] = ~found.in_time[:, :-1] | (found.pointers[:, :-1] != times[1:]) | (envs[1:] != envs[:-1])
-        after_burn_in = np.arange(1, len(times)) % self.needs.block > self.needs.burn_in
-        begins[:, 1:] |= learned[:, 1:] & ~learned[:, :-1] & after_burn_in
-        return begins
-
-    def _by_agent(self, rows: TeamRows) -> TeamRows:
-        """Return columns [N, B, ...] as [K, S * B, ...]."""
-        agents, seats = len(self.seats), len(self.seats[0])
-        if seats == 1:
-            return rows
-
-        def joined(array: Array) -> Array:
-            return array.reshape(agents, seats * array.shape[1], *array.shape[2:])
-
-        return replace(rows, **{f.name: map_tree(joined, getattr(rows, f.name)) for f in fields(rows)})
-
-
-def _zero_where_not(valid: Array, obs: Obs) -> Obs:
-    """Return observations with zeros where `valid` [N, B] is False: losses multiply them by 0, also if not finite."""
-    if np.count_nonzero(valid) == valid.size:
-        return obs
-    zeroed: Obs = map_tree(
-        lambda x: np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 2)), x, x.dtype.type(0)), obs
-    )
-    return zeroed
-
-
-def _legal_where_not(valid: Array, legal: Array | None) -> Array | None:
-    """Return legal actions [N, B, n]; all where `valid` [N, B] is False, since losses need at least one."""
-    return None if legal is None else legal | ~valid[..., None]
+    times: Array
+    found: Sequence[Found]
+    reward: list[Array]
+    team_reward: Array
+    discount: Array

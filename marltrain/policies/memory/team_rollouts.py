@@ -11,7 +11,8 @@ from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import TeamRollout
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.streams import Streams
-from marltrain.policies.memory.team_reader import TeamReader, goes_on
+from marltrain.policies.memory.team_players import goes_on
+from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.storage.checks import within
 from marltrain.storage.state import State
 

@@ -72,17 +72,20 @@ def test_vdn_needs_discrete_actions_and_the_size_of_the_team():
         mt.VDN(*SPACES[0])
 
 
-def test_from_the_steps_of_a_game_to_the_gradients_by_hand():
+@pytest.mark.parametrize(("backend", "n_step", "error"), [("torch", 1, 3), ("torch", 2, 2.25), ("tensorflow", 2, 2.25)])
+def test_from_the_steps_of_a_game_to_the_gradients_by_hand(backend, n_step, error):
     """Both players act at step 0, with which player 1 dies; player 0 acts at step 1, after which a limit ends the game.
 
     Observations are (v, -v): of player 0 with v = 1 and 2, at the end 3; of player 1 with v = 4.
     Chosen: 0: v (1, -1, 1) + (0, 0, 1/2), so 1, and v (1, 1, 0) + (0, 1, 0), so 4; Q_tot = 5.  1: -2.
     Next: the online network prefers action 2, whose target value is v: y = 1 + 0.5 * 2 = 2, and 2 + 0.5 * 3 = 3.5.
-    Errors: 3 and -5.5, which are the gradients by Q_tot, too, because the loss is the mean over two steps.
+    With sums of two rewards, the first y is 1 + 0.5 * 2 + 0.25 * 3 = 2.75.
+    Errors: 3 (or 2.25) and -5.5, which are the gradients by Q_tot, too, because the loss is the mean over two steps.
     """
     given: dict[str, Any] = {"network": MLP(()), "optimizer": "sgd", "learning_rate": 1.0, "max_grad_norm": None}
     spec, legal = one_group("ab"), [True] * 3
-    agents: list[Any] = [mt.VDN(SPACES[0][0], spaces.Discrete(3), seed=i, team_size=2, **given) for i in range(2)]
+    given |= {"backend": backend, "n_step": n_step, "team_size": 2}
+    agents: list[Any] = [mt.VDN(SPACES[0][0], spaces.Discrete(3), seed=i, **given) for i in range(2)]
     before = ([[1, 0, 2], [0, 1, 1]], [0, 0, 0.5]), ([[1, 1, 0], [0, 0, 0]], [0, 1, 0])
     target = [[0, 1, 0], [0, 0, -1]], [0, 0, 0]
     for agent, weights in zip(agents, before, strict=True):
@@ -103,8 +106,9 @@ def test_from_the_steps_of_a_game_to_the_gradients_by_hand():
     metrics = learner.update(
         reader.sample([np.random.default_rng(0)] * 2, np.full(2, 0.5), 2), learn=BOTH, batch_size=2
     )
-    np.testing.assert_allclose(metrics["loss/total"], [(9 + 30.25) / 2] * 2, rtol=1e-6)
-    gradients = ([[3, -11, 0], [-3, 11, 0]], [3, -5.5, 0]), ([[12, 0, 0], [-12, 0, 0]], [3, 0, 0])
+    np.testing.assert_allclose(metrics["loss/total"], [(error**2 + 30.25) / 2] * 2, rtol=1e-6)
+    first = [[error, -11, 0], [-error, 11, 0]], [error, -5.5, 0]
+    gradients = first, ([[4 * error, 0, 0], [-4 * error, 0, 0]], [error, 0, 0])
     for agent, was, slopes in zip(agents, before, gradients, strict=True):
         for now, old, slope in zip(linear(agent), was, slopes, strict=True):
             np.testing.assert_allclose(now, array(old) - array(slope), atol=1e-5)

@@ -93,6 +93,7 @@ ACTIONS, MOVES = spaces.Discrete(2), spaces.Box(-1, 1, (1,), np.float32)
         ),
         (lambda: mt.TRL(GOALS, ACTIONS, network=mt.GRU()), "trl: its network"),
         (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), n_step=3), "dqn: recurrent networks learn from sequences of"),
+        (lambda: mt.VDN(SPACE, ACTIONS, team_size=2, network=mt.GRU(), n_step=3), "uniformly: leave n_step out"),
         (lambda: mt.DQN(SPACE, ACTIONS, network=mt.GRU(), noisy=0.5), "cannot be noisy"),
         (lambda: mt.Rainbow(SPACE, ACTIONS, network=mt.GRU(), noisy=0.0, n_step=1), "leave memory=Replay(prioritized)"),
         (

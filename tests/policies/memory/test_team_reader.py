@@ -99,6 +99,45 @@ def test_the_moments_of_a_game_by_hand():
     assert rows.reward.tolist() == [[1, 2, 3, 4, 5, 6, 7], [1, 2, 0, 0, 5, 6, 7], [1, 2, 3, 4, 0, 0, 7]]
 
 
+def test_sums_of_three_rewards_by_hand():
+    """They end with the episodes at 3 and 6. b dies at 2, and adds no value later; c is absent at 5."""
+    need = Needs(on_policy=False, n_step=3)
+    batch = at(reader(played(STEPS), [[[0], [1], [2]]], need), range(7), [0] * 7)
+    (rows,) = batch.members
+    sums = [5.23, 7.94, 6.6, 4, 16.07, 12.3, 7]  # 1 + 0.9 * 2 + 0.81 * 3, ...
+    np.testing.assert_allclose(batch.reward, [sums], rtol=1e-6)
+    np.testing.assert_allclose(batch.discount, [[0.729, 0.729, 0.81, 0.9, 0, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(
+        rows.reward, [sums, [2.8, 2, 0, 0, 16.07, 12.3, 7], [*sums[:4], 5.67, 6.3, 7]], rtol=1e-6
+    )
+    assert rows.next_present.tolist() == [[True] * 4 + [False] * 3, [False] * 7, [True] * 4 + [False] * 3]
+    assert rows.obs[0, :, 0].tolist() == [0, 10, 20, 30, 40, 50, 60]
+    assert rows.next_obs[..., 0][rows.next_present].tolist() == [30, 40.5, 40.5, 40.5, 32, 42.5, 42.5, 42.5]
+    assert batch.weight.tolist() == [[1] * 7]
+
+
+def test_a_sum_of_rewards_ends_with_a_truncated_player_whose_value_follows():
+    """At 1, c is truncated and a goes on."""
+    steps = [
+        ((0, 2), (0, 0, 0), {}, False),
+        ((0,), (1, 0, 1), {2: ("truncated", 12.5, ALL)}, False),
+        ((0,), (2, 0, 0), {}, False),
+        ((0,), (3, 0, 0), {}, False),
+    ]
+    batch = at(reader(played(steps), [[[0], [2]]], Needs(on_policy=False, n_step=3)), range(3), [0] * 3)
+    np.testing.assert_allclose(batch.reward, [[1, 4.7, 3]], rtol=1e-6)
+    np.testing.assert_allclose(batch.discount, [[0.9, 0.81, 0.9]], rtol=1e-6)
+    (rows,) = batch.members
+    assert rows.next_obs[:, :, 0].tolist() == [[10, 30, 30], [12.5, 0, 0]]
+
+
+def test_a_sum_of_rewards_ends_before_a_batch_step_from_which_no_seat_learns():
+    streams = learning_in_turn()
+    batch = at(reader(streams, [[[1]]], Needs(on_policy=False, n_step=3)), [1, 2, 4], [0] * 3)
+    np.testing.assert_allclose(batch.reward, [[1.9, 1, 1.9]], rtol=1e-6)
+    assert batch.members[0].next_obs[0, :, 0].tolist() == [31, 31, 61]
+
+
 def test_a_shared_agent_reads_its_seats_one_after_another():
     streams = played(STEPS)
     (apart,) = at(reader(streams, [[[0], [1], [2]]]), [0, 2], [0, 0]).members

@@ -87,15 +87,16 @@ def test_fused_run_of_a_team_equals_single_steps(algo, settings):
     hold(SPREAD, lambda: team(algo, **settings), least=25, **MEAN)
 
 
-def test_fused_run_of_a_team_with_masks_and_episodes_that_end_at_any_time():
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_fused_run_of_a_team_with_masks_and_episodes_that_end_at_any_time(n_step):
     """Terminated rows have no next value, truncated rows the final one; the players' rewards are equal."""
-    hold(Pair, lambda: team("qmix", Pair, capacity=403))
+    hold(Pair, lambda: team("qmix", Pair, capacity=403, n_step=n_step))
 
 
 @pytest.mark.parametrize(
     ("settings", "mask"),
     [
-        pytest.param({}, [1, 0, 1], id="one does not learn"),
+        pytest.param({"n_step": 3}, [1, 0, 1], id="one does not learn, sums of three rewards"),
         pytest.param({"share": True, "tau": 0.1}, [1, 0, 1], id="one agent, which does not learn from all its seats"),
         *LONG * [pytest.param({"share": True}, None, id="one agent in all seats")],
     ],

@@ -286,21 +286,32 @@ def read(r: Any) -> None:
     cells, gamma = i64(r.cells, size), f64(r.gamma, r.agents)
     rewards, discounts = f32(r.to_reward, size), f32(r.to_discount, size)
     for i in range(size):
-        cell = cells[i]
-        copy(r.action + cell * r.action_size, r.to_action + i * r.action_size, r.action_size)
-        copy_obs(r, r.obs, cell, cell, r.to_obs, i)
-        if r.legal:
-            copy(r.legal + cell * r.legal_size, r.to_legal + i * r.legal_size, r.legal_size)
-        cell, rewards[i], discounts[i] = walk(r, cell, gamma[i // r.rows])
-        followed = i64(r.next, cell + 1)[cell]
-        if followed < -1:
-            from_obs, from_legal, there = r.last_obs, r.last_legal, -2 - followed
-        else:
-            slot = cell // r.envs % r.capacity
-            from_obs, from_legal, there = r.obs, r.legal, cell + (followed % r.capacity - slot) * r.envs
-        copy_obs(r, from_obs, there, cell, r.to_next_obs, i)
-        if r.legal:
-            copy(from_legal + there * r.legal_size, r.to_next_legal + i * r.legal_size, r.legal_size)
+        last, rewards[i], discounts[i] = walk(r, cells[i], gamma[i // r.rows])
+        read_row(r, i, cells[i], last)
+
+
+@compiled
+def read_row(r: Any, i: int, cell: int, last: int) -> None:
+    """Write transition i: the decision at a cell, and the observation after the one at the cell `last`."""
+    copy(r.action + cell * r.action_size, r.to_action + i * r.action_size, r.action_size)
+    copy_obs(r, r.obs, cell, cell, r.to_obs, i)
+    if r.legal:
+        copy(r.legal + cell * r.legal_size, r.to_legal + i * r.legal_size, r.legal_size)
+    followed = i64(r.next, last + 1)[last]
+    if followed < -1:
+        from_obs, from_legal, there = r.last_obs, r.last_legal, -2 - followed
+    else:
+        from_obs, from_legal, there = r.obs, r.legal, cell_at(r, last, followed)
+    copy_obs(r, from_obs, there, last, r.to_next_obs, i)
+    if r.legal:
+        copy(from_legal + there * r.legal_size, r.to_next_legal + i * r.legal_size, r.legal_size)
+
+
+@compiled
+def cell_at(r: Any, cell: int, time: int) -> int:
+    """Return the cell at a batch step, of the player and the environment of another cell."""
+    moved: int = cell + (time % r.capacity - cell // r.envs % r.capacity) * r.envs
+    return moved
 
 
 @compiled
@@ -311,7 +322,7 @@ def walk(r: Any, cell: int, gamma: float) -> tuple[int, Any, Any]:
     total, factor = float64(rewards[cell]), gamma
     for _ in range(1, r.n_step):
         pointer = following[cell]
-        onward = cell + (pointer % r.capacity - cell // r.envs % r.capacity) * r.envs
+        onward = cell_at(r, cell, pointer)
         if pointer < 0 or following[onward] == -1 or not learnable[onward // r.envs]:
             break
         cell = onward

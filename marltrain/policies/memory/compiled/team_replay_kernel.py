@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import float32
+from numba import float32, float64
 
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import bools, copy, f32, f64, i64, record_at
 from marltrain.policies.memory.choice import SCAN_BELOW
-from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS, below, read
+from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS, below, cell_at, read_row
 from marltrain.policies.memory.one_reward import SAME
 
 _ONE = (
@@ -20,6 +20,7 @@ _ONE = (
     "oldest", "drawable_count",  # oldest batch step of the ring; address of each player's number of drawable rows
     "generator", "draw",  # addresses of a generator's state and of its function for the next 32 bits
     "time", "env",  # [B] int64, written
+    "until",  # [B] int64, written: the batch steps at which the sums of rewards end
     "reward", "discount", "next_present",  # [B] and [N, B] bool, written; a reward of the team only with `one_reward`
     "weight",  # [N, B] float32, of the players' rows
     "one_reward",  # whether the players have one reward
@@ -92,7 +93,6 @@ def is_drawable(d: Any, r: Any, oldest: int, place: int) -> bool:
 def read_steps(d: Any, r: Any) -> None:
     """Write the columns of the drawn batch steps, at which all players acted; see `TeamReading.is_complete`."""
     find_cells(d, r)
-    read(r)
     read_team_rows(d, r)
     read_state_rows(d, r)
 
@@ -110,14 +110,51 @@ def find_cells(d: Any, r: Any) -> None:
 
 @compiled
 def read_team_rows(d: Any, r: Any) -> None:
-    """Write the rewards and discounts of the team, and the players that have next values."""
-    gammas = f64(r.gamma, r.agents)
+    """Write the rows of the players, the rewards and discounts of the team, and the players that have next values."""
+    gammas, size = f64(r.gamma, r.agents), d.players * d.batch
+    cells, rewards, discounts = i64(r.cells, size), f32(r.to_reward, size), f32(r.to_discount, size)
     d.differs = 0
     for k in range(r.agents):
         if d.one_reward and gammas[k] != gammas[0]:
             d.differs = 1
+    times, lasts = i64(d.time, d.batch), i64(d.until, d.batch)
     for b in range(d.batch):
-        read_team(d, r, b, float32(gammas[0]))
+        lasts[b] = times[b] + further_steps(d, r, b)
+    for i in range(size):
+        b = i % d.batch
+        last, rewards[i], discounts[i] = summed(r, cells[i], times[b], lasts[b], gammas[i // r.rows])
+        read_row(r, i, cells[i], last)
+    for b in range(d.batch):
+        read_team(d, r, b, gammas[0])
+
+
+@compiled
+def further_steps(d: Any, r: Any, b: int) -> int:
+    """Return how many batch steps after the drawn one b enter the sums of rewards.
+
+    All players act at each batch step, and their parts of an episode end together.
+    """
+    cell, time, steps = i64(r.cells, d.batch)[b], i64(d.time, d.batch)[b], 0
+    while steps + 1 < r.n_step:
+        going_on = i64(r.next, MOST_CELLS)[cell_at(r, cell, time + steps)] >= 0
+        if not going_on or not is_drawable(d, r, time + steps + 1, i64(d.env, d.batch)[b]):
+            break
+        steps += 1
+    return steps
+
+
+@compiled
+def summed(r: Any, cell: int, first: int, last: int, gamma: float) -> tuple[int, Any, Any]:
+    """Return the cell of a player at a batch step `last`, the discounted sum of rewards until then, and the discount.
+
+    cell: that at the batch step `first`.
+    """
+    rewards, total, factor = f32(r.reward, MOST_CELLS), float64(0.0), float64(1.0)
+    for time in range(first, last + 1):
+        total, factor = total + factor * rewards[cell_at(r, cell, time)], factor * gamma
+    cell = cell_at(r, cell, last)
+    ended = i64(r.next, MOST_CELLS)[cell] < -1 and bools(r.terminated, MOST_CELLS)[cell]
+    return cell, float32(total), float32(0.0) if ended else float32(factor)
 
 
 @compiled
@@ -129,30 +166,44 @@ def read_state_rows(d: Any, r: Any) -> None:
 
 
 @compiled
-def read_team(d: Any, r: Any, b: int, gamma: Any) -> None:
+def read_team(d: Any, r: Any, b: int, gamma: float) -> None:
     """Write reward, discount and the players with a next value of drawn batch step b."""
-    cells, rewards = i64(r.cells, d.players * d.batch), f32(r.to_reward, d.players * d.batch)
+    cells, present = i64(r.cells, d.players * d.batch), bools(d.next_present, d.players * d.batch)
     following, terminated = i64(r.next, MOST_CELLS), bools(r.terminated, MOST_CELLS)
-    present = bools(d.next_present, d.players * d.batch)
-    low, high, valued = float32(np.inf), float32(-np.inf), False
+    last, valued = i64(d.until, d.batch)[b], False
     for i in range(b, d.players * d.batch, d.batch):
-        pointer = following[cells[i]]
-        present[i] = pointer != -1 and not (pointer < -1 and terminated[cells[i]])
+        cell = cell_at(r, cells[i], last)
+        present[i] = following[cell] != -1 and not (following[cell] < -1 and terminated[cell])
         valued = valued or present[i]
-        if pointer != -1:
-            low, high = min(low, rewards[i]), max(high, rewards[i])
+    total, factor = float64(0.0), float64(1.0)
+    for time in range(i64(d.time, d.batch)[b], last + 1):
+        if d.one_reward:
+            total += factor * one_reward(d, r, b, time)
+        factor *= gamma
     if d.one_reward:
-        f32(d.reward, d.batch)[b] = high
-        if high - low > float32(SAME) * max(float32(1.0), abs(high)):
-            d.differs = 1
-    f32(d.discount, d.batch)[b] = gamma if valued else float32(0.0)
+        f32(d.reward, d.batch)[b] = float32(total)
+    f32(d.discount, d.batch)[b] = float32(factor) if valued else float32(0.0)
+
+
+@compiled
+def one_reward(d: Any, r: Any, b: int, time: int) -> Any:
+    """Return the reward of the team at a batch step, in the environment of the drawn one b; note if it has several."""
+    cells, following = i64(r.cells, d.players * d.batch), i64(r.next, MOST_CELLS)
+    rewards, low, high = f32(r.reward, MOST_CELLS), float32(np.inf), float32(-np.inf)
+    for i in range(b, d.players * d.batch, d.batch):
+        cell = cell_at(r, cells[i], time)
+        if following[cell] != -1:
+            low, high = min(low, rewards[cell]), max(high, rewards[cell])
+    if high - low > float32(SAME) * max(float32(1.0), abs(high)):
+        d.differs = 1
+    return high
 
 
 @compiled
 def read_states(d: Any, r: Any, b: int) -> None:
     """Write the global states of drawn batch step b and after it, as `GlobalStates.at_times` returns them."""
-    time, env = i64(d.time, d.batch)[b], i64(d.env, d.batch)[b]
-    place, after = time % d.capacity * r.envs + env, (time + 1) % d.capacity * r.envs + env
+    time, last, env = i64(d.time, d.batch)[b], i64(d.until, d.batch)[b], i64(d.env, d.batch)[b]
+    place, after = time % d.capacity * r.envs + env, (last + 1) % d.capacity * r.envs + env
     copy(d.values + place * d.size, d.state + b * d.size, d.size)
     entry = i64(d.final, d.capacity * r.envs)[after]
     source = d.last + (-2 - entry) * d.size if entry < -1 else d.values + after * d.size

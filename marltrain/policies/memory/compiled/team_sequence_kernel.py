@@ -9,7 +9,7 @@ from numba import float32
 
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import bools, f32, i64, record_at, u8
-from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS, read
+from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS
 from marltrain.policies.memory.compiled.sequence_kernel import read_extras, share_out_rows
 from marltrain.policies.memory.compiled.team_replay_kernel import (
     draw_steps,
@@ -76,7 +76,6 @@ def goes_on(d: Any, r: Any, b: int) -> bool:
 @compiled
 def read_team_sequences(t: Any, d: Any, r: Any) -> None:
     """Write the columns of the drawn sequences; those of batch steps that are not valid are as without players."""
-    read(r)
     read_team_rows(d, r)
     read_state_rows(d, r)
     read_extras(t.extra, t.extras, r.cells, d.players * d.batch)
