@@ -62,6 +62,7 @@ _HOME = {
     "LambdaCallback": "marltrain.trainer.events.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
+    "League": "marltrain.rivals.league",
     "LearningRateRangeTest": "marltrain.tools.finding.range_test",
     "LossBatch": "marltrain.policies.agents.custom_losses",
     "MLP": "marltrain.policies.networks.specs",
@@ -308,6 +309,7 @@ if TYPE_CHECKING:
         connect_four_positions as connect_four_positions,
     )
     from marltrain.rivals.exploitability import exploitability as exploitability
+    from marltrain.rivals.league import League as League
     from marltrain.rivals.opponent_pool import OpponentPool as OpponentPool
     from marltrain.rivals.psro import PSROResult as PSROResult, psro as psro
     from marltrain.rivals.round_robin import RoundRobin as RoundRobin, round_robin as round_robin

@@ -70,7 +70,7 @@ class PopulationVectorEnv(VectorEnv):
         self.seeds, self.plain = source.copies, self.spec
         self.joined = Step.empty(self.plain, len(self.seeds) * num_envs)
         self.spec = population_spec(self.plain, len(self.seeds))
-        self._step = _spread(self.joined, len(self.seeds), num_envs)
+        self._step = spread(self.joined, len(self.seeds), num_envs)
         self._sent: tuple[Array, ...] = ()
         self._batch: GameBatch | None = None
         self._chunks: list[Chunk] = []
@@ -146,7 +146,7 @@ class PopulationVectorEnv(VectorEnv):
         return sorted(reasons.items())
 
 
-def _spread(joined: Step, copies: int, num_envs: int) -> Step:
+def spread(joined: Step, copies: int, num_envs: int) -> Step:
     """Return views [P * copies, E, ...] of a Step's arrays [P, copies * E, ...]; `ended` and `episode` are new."""
 
     def spread(array: Array) -> Array:

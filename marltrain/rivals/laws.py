@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from marltrain.core.errors import ConfigError, did_you_mean, shown
 from marltrain.core.layout import Array
+from marltrain.core.settings import check_function
 from marltrain.rivals.standings import Standing, expected
 
 Law = Callable[[Standing], Array]
 """(members) -> weights [M] of at least 0, in the ratio of the probabilities."""
 WEIGHTINGS = ("hard", "even")
+CHOICES = ("latest", "uniform", "prioritized", "rating")
 
 
 def latest(members: Standing) -> Array:
@@ -45,3 +49,35 @@ def prioritized(weighting: str, power: float) -> Law:
         return weights if weights.sum() > 1e-12 else np.ones(len(weights))
 
     return law
+
+
+def law_of(choose: Any, weighting: str, power: float, who: str) -> Law:
+    """Return the law of the argument `choose` of a pool: a name of `CHOICES` (or British "prioritised"), or a function.
+
+    who: name of the pool's class, for messages.  Raises ConfigError for another value.
+    """
+    if not isinstance(choose, str):
+        if not callable(choose):
+            raise ConfigError(f"{who}: choose is one of {CHOICES} or a function, got {shown(choose)}")
+        check_function(f"{who}: choose", choose, "members")
+        law: Law = choose
+        return law
+    laws = dict(zip(CHOICES, (latest, uniform, prioritized(weighting, power), by_rating), strict=True))
+    name = choose.replace("ised", "ized")
+    if name not in laws:
+        raise ConfigError(f"{who}: no choice {choose!r}.{did_you_mean(name, laws)} Choices: {', '.join(laws)}")
+    return laws[name]
+
+
+def probabilities(law: Law, members: Standing, who: str) -> Array:
+    """Return the probability of each member, [M] float64; raises ConfigError for weights that are none."""
+    count = len(members.numbers)
+    if not count:
+        return np.zeros(0)
+    weights = np.asarray(law(members), np.float64)
+    total = weights.sum()
+    if weights.shape != (count,) or not 0 < total < np.inf or weights.min() < 0:
+        raise ConfigError(
+            f"{who}: choose must return {count} finite weights of at least 0, and not only 0, got {shown(weights)}"
+        )
+    return weights / total

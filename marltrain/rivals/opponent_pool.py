@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.core.errors import AgentError, ConfigError, SaveError, did_you_mean, shown
+from marltrain.core.errors import AgentError, ConfigError, SaveError, shown
 from marltrain.core.layout import Array
 from marltrain.core.seeds import chosen_seed
-from marltrain.core.settings import check_function, checked_arguments, setting, validate
+from marltrain.core.settings import checked_arguments, setting, validate
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.agents.restore import restore
 from marltrain.policies.batches.batch import AgentState
-from marltrain.rivals.laws import WEIGHTINGS, Law, by_rating, latest, prioritized, uniform
+from marltrain.rivals.laws import WEIGHTINGS, Law, law_of, probabilities
 from marltrain.rivals.standings import Standing, Standings
 from marltrain.storage.checks import of_type
 from marltrain.storage.state import State
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 EVERY_STEPS = 50_000
 """Env steps between versions if no rule is given."""
-CHOICES = ("latest", "uniform", "prioritized", "rating")
 LEAVING = ("oldest", "weakest")
 
 
@@ -115,7 +114,7 @@ class OpponentPool(MixedAgent):
             weighting=weighting, power=power, present=present, leaves=leaves, decay=decay,
         )  # fmt: skip
         validate(self.settings, "OpponentPool")
-        self.choose = self._law_of(choose)
+        self.choose = law_of(choose, weighting, power, "OpponentPool")
         self.seed = None if seed is None else chosen_seed(seed, "OpponentPool")
         if len({len(team) for team in (*self.teams, *given.values())}) != 1:
             sizes = ", ".join(str(len(team)) for team in (*self.teams, *given.values()))
@@ -137,24 +136,6 @@ class OpponentPool(MixedAgent):
         self._counted = (0, 0)  # env steps and episodes of the last call of `collected`
         self._games, self._recent = 0, np.zeros(2)  # games since the last version; recent (points, games)
 
-    def _law_of(self, choose: Any) -> Law:
-        """Return the law of a choice; raises ConfigError for an unknown one."""
-        if not isinstance(choose, str):
-            if not callable(choose):
-                raise ConfigError(f"OpponentPool: choose is one of {CHOICES} or a function, got {shown(choose)}")
-            check_function("OpponentPool: choose", choose, "members")
-            return choose
-        laws = {
-            "latest": latest, "uniform": uniform, "rating": by_rating,
-            "prioritized": prioritized(self.settings.weighting, self.settings.power),
-        }  # fmt: skip
-        name = choose.replace("ised", "ized")
-        if name not in laws:
-            raise ConfigError(
-                f"OpponentPool: no choice {choose!r}.{did_you_mean(name, laws)} Choices: {', '.join(laws)}"
-            )
-        return laws[name]
-
     @property
     def seats(self) -> list[MixedAgent]:
         """The agents for the seats of a team: the pool itself, and its mates."""
@@ -163,16 +144,7 @@ class OpponentPool(MixedAgent):
     @property
     def shares(self) -> Array:
         """Probability of each member in the next draw against a member, [M] float64."""
-        if not len(self.pool):
-            return np.zeros(0)
-        weights = np.asarray(self.choose(self.standing), np.float64)
-        total = weights.sum()
-        if weights.shape != (len(self.pool),) or not 0 < total < np.inf or weights.min() < 0:
-            raise ConfigError(
-                f"OpponentPool: choose must return {len(self.pool)} finite weights of at least 0, and not only 0, got "
-                f"{shown(weights)}"
-            )
-        return weights / total
+        return probabilities(self.choose, self.standing, "OpponentPool")
 
     @property
     def standing(self) -> Standing:
@@ -263,16 +235,16 @@ class OpponentPool(MixedAgent):
         if not len(self.pool):
             self._enter(env_steps)
 
-    def draw(self, count: int) -> Array:
+    def draw(self, matches: Array) -> Array:
         """See `MixedAgent.draw`; -1 - i stands for agent i as it is at present."""
-        numbers = super().draw(count)
+        numbers = super().draw(matches)
         if self.settings.present > 0:
-            chance = self._generator().random((2, count))
+            chance = self._generator().random((2, len(matches)))
             which = (chance[1] * len(self.teams)).astype(np.int64)
             numbers = np.where(chance[0] < self.settings.present, -1 - which, numbers)
         return numbers
 
-    def finished(self, members: Array, own: Array, others: Array) -> None:
+    def finished(self, members: Array, own: Array, others: Array, matches: Array) -> None:
         """Add results to the standings; games against present agents do not count."""
         for number, mine, theirs in zip(members.tolist(), own.tolist(), others.tolist(), strict=True):
             if number >= 0:
@@ -280,17 +252,18 @@ class OpponentPool(MixedAgent):
                 self._recent = self.settings.decay * self._recent + (points, 1.0)
                 self._games += 1
 
-    def collected(self, env_steps: int, episodes: int, playing: Array) -> None:
+    def collected(self, env_steps: int, episodes: int, playing: Array) -> Sequence[int]:
         """Add versions that are due, and remove others for them."""
         s, before, now = self.settings, self._counted, (env_steps, episodes)
         if now == before or not self.teams:
-            return
+            return ()
         self._counted = now
         rules = zip((s.every_steps, s.every_episodes), before, now, strict=True)
         if any(every and then // every < count // every for every, then, count in rules) or self._beaten():
             self._enter(env_steps)
             for seat in self.seats:
                 seat.pool.forget(playing)
+        return ()
 
     def _beaten(self) -> bool:
         """Return whether the learners have the share of points that adds a version."""

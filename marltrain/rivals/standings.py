@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,13 +19,33 @@ COUNTS = ("losses", "draws", "wins")
 SUMS = ("own", "others", "points", "games", "rating")
 
 
+class Results(Protocol):
+    """Results of learners against each member, by its number; see `Standing`."""
+
+    @property
+    def played(self) -> Array:
+        """Number of games against each member, [N] int64."""
+
+    @property
+    def scores(self) -> Array:
+        """Share of the learners' points in recent games against each member, [N] float64; 0.5 without a game."""
+
+    @property
+    def rating(self) -> Array:
+        """Elo points of each member, [N] float64."""
+
+    @property
+    def learners(self) -> float:
+        """Elo points of the learners."""
+
+
 class Standing:
     """Members of a pool as a function `choose` sees them: arrays [M], in the order of their arrival.
 
     numbers: of the members.  env_steps: when each was added.
     """
 
-    def __init__(self, results: Standings, numbers: Array, env_steps: Array) -> None:
+    def __init__(self, results: Results, numbers: Array, env_steps: Array) -> None:
         """Take the results of all members so far, and the numbers of those in the pool."""
         self.numbers, self.env_steps, self._results = numbers, env_steps, results
 

@@ -15,6 +15,7 @@ from marltrain.envs import resolve
 from marltrain.envs.faults import MAX_RESTARTS
 from marltrain.envs.make import record_names
 from marltrain.envs.vector import check_timeout
+from marltrain.policies.agents.matches import Matches
 from marltrain.processes.ray_actors import ANSWER
 from marltrain.trainer.evaluating.evaluation import TestResult
 from marltrain.trainer.events.callbacks import Callback, CallbackList
@@ -200,7 +201,7 @@ class DecentralizedTrainer:
     @checked_arguments
     def train(
         self,
-        agents: Agents,
+        agents: Agents | Matches,
         learning_mask: Mask | None = None,
         exploration_mask: Mask | None = None,
         plot: bool = True,
@@ -217,6 +218,7 @@ class DecentralizedTrainer:
 
         agents: one agent per player, in the players' order, or agents by player's name or shell pattern
         ({"wolf": a, "hare_*": b}), of which exactly one must match each player; one object may hold several seats.
+        Or an `mt.League`, whose matches divide the environments.
         learning_mask, exploration_mask: one truth value per seat, or truth values by name or pattern, None: all seats
         whose agents can learn, and all seats. In a mapping that holds True only, seats left out are False; in one that
         holds False only, they are as with None.

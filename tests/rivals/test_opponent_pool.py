@@ -167,10 +167,10 @@ def test_a_version_enters_when_the_pool_is_beaten():
     learner = ppo(ROCKS)[0]
     pool = mt.OpponentPool(learner, beats=0.5, least_games=3, decay=1.0, choose="latest")
     pool.start(0, 0)
-    pool.finished(np.array([0, 0]), np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
+    pool.finished(np.array([0, 0]), np.array([-1.0, -1.0]), np.array([1.0, 1.0]), np.zeros(2, np.int64))
     pool.collected(10, 2, np.zeros(1, np.int64))
     assert len(pool.members) == 1  # two games are too few
-    pool.finished(np.array([0, 0]), np.array([1.0, 1.0]), np.array([-1.0, -1.0]))
+    pool.finished(np.array([0, 0]), np.array([1.0, 1.0]), np.array([-1.0, -1.0]), np.zeros(2, np.int64))
     pool.collected(20, 4, np.zeros(1, np.int64))
     assert [m.env_steps for m in pool.members] == [0, 20]  # 2 of 4 points
 
@@ -181,7 +181,7 @@ def test_the_weakest_leaves():
     pool.start(0, 0)
     for episodes in (1, 2):
         pool.collected(10 * episodes, episodes, np.zeros(1, np.int64))
-    pool.finished(np.array([0, 1, 2]), np.array([1.0, -1.0, 0.0]), np.array([-1.0, 1.0, 0.0]))
+    pool.finished(np.array([0, 1, 2]), np.array([1.0, -1.0, 0.0]), np.array([-1.0, 1.0, 0.0]), np.zeros(3, np.int64))
     pool.collected(30, 3, np.zeros(1, np.int64))
     assert [m.number for m in pool.members] == [0, 2, 3]
 
@@ -311,7 +311,7 @@ class TestErrors:
     def test_weights_of_a_function(self):
         pool = mt.OpponentPool(members=hands(), choose=lambda members: np.ones(2))
         with pytest.raises(ConfigError, match="3 finite weights"):
-            pool.draw(1)
+            pool.draw(np.zeros(1, np.int64))
 
     def test_unknown_choices(self):
         with pytest.raises(ConfigError, match=r"uniform"):

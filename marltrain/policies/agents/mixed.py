@@ -124,11 +124,14 @@ class MixedAgent(Agent):
 
     # draws, which the trainer asks for
 
-    def draw(self, count: int) -> Array:
-        """Return the numbers of the members that play the next `count` training episodes, [count] int64."""
+    def draw(self, matches: Array) -> Array:
+        """Return the numbers of the members that play the next training episodes, [n] int64.
+
+        matches: [n] int64, the match of each episode; 0 in runs without `Matches`.
+        """
         limits = self.shares.cumsum()
         limits[-1] = np.inf  # the sum may be rounded to less than 1
-        return self.pool.numbers[limits.searchsorted(self._generator().random(count), side="right")]
+        return self.pool.numbers[limits.searchsorted(self._generator().random(len(matches)), side="right")]
 
     def in_turn(self, episodes: Array) -> Array:
         """Return the members that play the test episodes with these numbers, [n] int64: each in its turn."""
@@ -146,11 +149,18 @@ class MixedAgent(Agent):
     def start(self, env_steps: int, episodes: int) -> None:
         """Called when a run starts that is not resumed, with its counts so far."""
 
-    def finished(self, members: Array, own: Array, others: Array) -> None:
-        """Receive the results of training episodes: members [n], their mean returns and those of other seats, [n]."""
+    def finished(self, members: Array, own: Array, others: Array, matches: Array) -> None:
+        """Receive the results of training episodes: members [n], their mean returns and those of other seats, [n].
 
-    def collected(self, env_steps: int, episodes: int, playing: Array) -> None:
-        """Called after each batch step and its updates; `playing`: numbers of the members that play now."""
+        matches: see `draw`.
+        """
+
+    def collected(self, env_steps: int, episodes: int, playing: Array) -> Sequence[int]:
+        """Called after each batch step and its updates; `playing`: numbers of the members that play now.
+
+        Returns the matches whose learners have got other weights by this call.
+        """
+        return ()
 
     def metrics(self) -> dict[str, float]:
         """Return numbers about the set for the tables of the run, by name; recorded with each update."""

@@ -18,19 +18,26 @@ from marltrain.trainer.seats.seats import LearnerSeats
 class Cast:
     """The member of each set of policies in each environment: drawn when an episode begins, for all seats of the set.
 
-    sets: those in the line-up that draw, each once.  numbers: of each set, [E] int64, the members that play now.
+    sets: those in the line-up that draw, each once.
+    numbers: of each set, [M * E] int64, the members that play now; environments of M matches of E environments each.
     """
 
-    def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int) -> None:
-        """Start without members."""
+    def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, matches: int = 1) -> None:
+        """Start without members.
+
+        spec: of a game.  num_envs: E.  matches: M; seat p * M + m is that of player p in match m, and a set has the
+            same players' seats in all matches.
+        """
         seats: dict[MixedAgent, list[int]] = {}
         led: dict[MixedAgent, MixedAgent] = {}  # set -> the one that draws for it
         for seated in learners:
             if isinstance(agent := seated.agents[0], MixedAgent):
                 led[agent] = agent.leader
-                seats.setdefault(agent.leader, []).extend(seated.players.ravel().tolist())
-        self.sets, self._players, self._names = list(seats), list(seats.values()), spec.names
-        self.numbers = [np.zeros(num_envs, np.int64) for _ in self.sets]
+                seats.setdefault(agent.leader, []).extend((seated.players.ravel() // matches).tolist())
+        self.sets, self._names, self._matches, self._num_envs = list(seats), spec.names, matches, num_envs
+        self._players = [sorted(set(players)) for players in seats.values()]
+        self.numbers = [np.zeros(matches * num_envs, np.int64) for _ in self.sets]
+        self._outdated = np.zeros(matches * num_envs, bool)
         of = dict(zip(self.sets, self.numbers, strict=True))
         self._of = {id(agent): of[leader] for agent, leader in led.items()}
         self._chosen = False
@@ -47,7 +54,7 @@ class Cast:
         return {f"member/{self._names[player]}": np.int64 for players in self._players for player in players}
 
     def of(self, agent: Agent, seats: int) -> Array | None:
-        """Return the members that play for an agent in its seats, [1, S * E] int64; None if it is no set.
+        """Return the members that play for an agent in its seats, [1, seats * E] int64; None if it is no set.
 
         Raises AgentError in uses that choose no members, as in `play`.
         """
@@ -59,7 +66,7 @@ class Cast:
                 f"a {type(agent).__name__} plays in training and in tests, where each episode has its member. Give one "
                 "of its members here: member(number)"
             )
-        return numbers[None] if seats == 1 else np.tile(numbers, seats)[None]
+        return numbers[None] if seats == self._matches else np.tile(numbers, seats // self._matches)[None]
 
     def start(self, env_steps: int, episodes: int) -> None:
         """Tell the sets that a run starts, with its counts so far."""
@@ -68,9 +75,9 @@ class Cast:
 
     def draw(self, envs: Array) -> None:
         """Draw the members of the training episodes that begin in environments `envs` [n] int64."""
-        self._chosen = True
+        self._chosen, self._outdated[envs] = True, False
         for each, numbers in zip(self.sets, self.numbers, strict=True):
-            numbers[envs] = each.draw(len(envs))
+            numbers[envs] = each.draw(envs // self._num_envs)
 
     def take_turns(self, episodes: Array) -> None:
         """Set the members of the test episodes [E] int64, by their numbers."""
@@ -79,19 +86,31 @@ class Cast:
             numbers[...] = each.in_turn(episodes)
 
     def finished(self, envs: Array, returns: Array) -> list[Array]:
-        """Tell the sets the returns [P, n] of finished episodes; return the columns of the table of episodes, [n]."""
-        columns = []
+        """Tell the sets the returns [P, n] of finished episodes; return the columns of the table of episodes, [n].
+
+        Episodes that a learner began with other weights than those that have replaced them are no results.
+        """
+        columns, told = [], np.flatnonzero(~self._outdated[envs])
+        matches = envs[told] // self._num_envs
         for i, each in enumerate(self.sets):
             members = self.numbers[i][envs]
             others = returns[self._others[i]].mean(0) if self._others[i] else np.zeros(len(envs))
-            each.finished(members, returns[self._players[i]].mean(0), others)
+            own = returns[self._players[i]].mean(0)
+            each.finished(members[told], own[told], others[told], matches)
             columns += [members] * len(self._players[i])
         return columns
 
-    def collected(self, env_steps: int, episodes: int) -> None:
-        """Tell the sets the counts of the run; they may add and remove members."""
+    def collected(self, env_steps: int, episodes: int) -> list[int]:
+        """Tell the sets the counts of the run; they may add and remove members.
+
+        Returns the matches whose learners have got other weights.
+        """
+        anew: list[int] = []
         for each, numbers in zip(self.sets, self.numbers, strict=True):
-            each.collected(env_steps, episodes, numbers)
+            anew += each.collected(env_steps, episodes, numbers)
+        for match in anew:
+            self._outdated[match * self._num_envs : (match + 1) * self._num_envs] = True
+        return anew
 
     @property
     def labels(self) -> list[str]:
@@ -104,10 +123,13 @@ class Cast:
 
     def state(self) -> State:
         """Return the members that play now."""
-        return State({}, {str(i): numbers.copy() for i, numbers in enumerate(self.numbers)})
+        arrays = {str(i): numbers.copy() for i, numbers in enumerate(self.numbers)}
+        return State({}, arrays | ({"outdated": self._outdated.copy()} if self._matches > 1 else {}))
 
     def restore(self, state: State) -> None:
         """Restore what `state` returned; raises SaveError if it does not fit."""
         self._chosen = True
         for i, numbers in enumerate(self.numbers):
             numbers[...] = state.array(str(i), np.int64, numbers.shape)
+        if self._matches > 1:
+            self._outdated[...] = state.array("outdated", bool, self._outdated.shape)

@@ -30,14 +30,16 @@ class Actors:
     cast: the members that play, where a set of policies holds a seat.
     """
 
-    def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, purpose: str) -> None:
-        """Allocate the arrays of actions."""
+    def __init__(
+        self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, purpose: str, cast: Cast | None = None
+    ) -> None:
+        """Allocate the arrays of actions; cast: None: that of a single match."""
         self.spec, self.learners, self.num_envs = spec, learners, num_envs
         self._training = purpose == "act"
         self.actions = empty_actions(spec, num_envs)
         self.rngs = [seated.learner.rngs(purpose) for seated in learners]
         self.carries: list[Any] = [None] * len(learners)
-        self.cast = Cast(spec, learners, num_envs)
+        self.cast = Cast(spec, learners, num_envs) if cast is None else cast
         self._see([seated.rows for seated in learners])
         self.explore(np.zeros(len(spec.players), bool))
 

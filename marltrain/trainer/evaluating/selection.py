@@ -104,7 +104,7 @@ class ModelSelection:
 
     def _columns(self, learning: Array) -> Array:
         """Return the columns of the returns that count, [P] bool: all of them for a `reward_metric`."""
-        everyone = np.ones_like(learning)
+        everyone = np.ones(len(self._names), bool)
         if self._reward_metric is not None or self._line_up is None:
             return learning if self._reward_metric is None else everyone
         learners = {id(agent) for agent, learns in zip(self._agents, learning, strict=True) if learns}

@@ -15,6 +15,7 @@ from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.agents.registry import ALGORITHMS, agent_class
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import UpdateSchedule
+from marltrain.trainer.adapting.criterion import CriterionCallback
 from marltrain.trainer.seats.seats import LearnerSeats
 from marltrain.trainer.seats.sides import teams_of
 from marltrain.trainer.settings import TrainerSettings
@@ -102,6 +103,36 @@ def check_rotation(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) 
             "rotate=True moves each agent by one seat, which would tear teams apart (teams of team_reward, of pools, "
             "or of algorithms that learn together): leave rotate out"
         )
+
+
+def check_matches(names: Sequence[str], setup: TrainerSetup) -> TrainerSetup:
+    """Return the arguments of a run whose environments are divided among matches; raises ConfigError if they cannot be.
+
+    Faults of environments are errors there.
+    """
+    settings = setup.settings
+    refused = {
+        f"runners={settings.runners}": settings.runners is not None, "copies of the environment": setup.source.copies,
+        "shared_memory=True": settings.shared_memory, "team_reward": setup.team_reward is not None,
+        'on_fault="restart"': settings.on_fault == "restart",
+    }  # fmt: skip
+    for what, given in refused.items():
+        if given:
+            raise ConfigError(f"the matches of one run ({', '.join(names)}) do not support {what}: leave it out")
+    count, matches = settings.num_train_envs, len(names)
+    if count % matches:
+        more = -(-count // matches) * matches
+        raise ConfigError(
+            f"num_train_envs={count} cannot be divided evenly among {matches} matches ({', '.join(names)}): give "
+            f"{f'{more - matches} or ' if more > matches else ''}{more}"
+        )
+    for callback in setup.callbacks:
+        if isinstance(callback, CriterionCallback) and not callback.over_tests:
+            raise ConfigError(
+                f"{type(callback).__name__}(episodes=...): the episodes of {matches} matches have no common return: "
+                "give a criterion over tests"
+            )
+    return replace(setup, settings=replace(settings, on_fault="raise"))
 
 
 def check_sets(agents: Sequence[Agent], settings: TrainerSettings, *, copies: int) -> None:

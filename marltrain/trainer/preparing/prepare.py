@@ -15,10 +15,12 @@ from marltrain.core.seeds import child_seed
 from marltrain.core.spec import EnvSpec
 from marltrain.envs import VectorEnv
 from marltrain.envs.goals import goal_reward
+from marltrain.envs.matches import MatchesVectorEnv
 from marltrain.envs.population import PopulationVectorEnv, plain_names
 from marltrain.envs.python.probe import closed
 from marltrain.envs.rotating import RotatingVectorEnv
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.matches import Matches
 from marltrain.policies.memory.states import OWN
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.trainer.adapting.criterion import CriterionCallback
@@ -32,6 +34,7 @@ from marltrain.trainer.preparing.continuation import results_of, same_memory
 from marltrain.trainer.preparing.preflight import (
     check_lag,
     check_line_up,
+    check_matches,
     check_rotation,
     check_sets,
     warn_of_early_end,
@@ -77,7 +80,7 @@ if TYPE_CHECKING:
 class TrainCall:
     """Arguments of a call of `train`.
 
-    agents, test_agents: as given (`by_player.Agents`); of a `seated` call lists.
+    agents, test_agents: as given (`by_player.Agents`, `Matches`); of a `seated` call lists.
     previous: the trainer's last run, or None.  earlier: the run that this call continues (`go_on`), or None.
     """
 
@@ -95,6 +98,8 @@ class TrainCall:
     def seated(self, spec: EnvSpec) -> TrainCall:
         """Return the call with an agent for each player; raises AgentError for mappings that do not fit."""
         test_agents = in_seats(self.test_agents, spec, "test_agents")
+        if isinstance(self.agents, Matches) and test_agents is None:
+            test_agents = self.agents.tested(spec)
         return replace(self, agents=in_seats(self.agents, spec), test_agents=test_agents)
 
     @property
@@ -112,24 +117,28 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     found, locked = _found(setup, call.resume, at_last)
     if found is not None:
         setup = replace(setup, seed=seed_of(found, setup.settings.seed))
+    matches = call.agents.names if isinstance(call.agents, Matches) else ()
+    if matches:
+        setup = check_matches(matches, setup)
     settings = setup.settings
     result = setup.vector_env(settings.num_train_envs, "train", with_state=_read_state(without_seats(call.agents)))
-    envs = stack.enter_context(closed(result, setup.source.name))
-    spec, num_envs = envs.spec, envs.num_envs
-    try_team_reward(setup.team_reward, plain_names(spec.names, len(setup.source.copies)))
-    call = call.seated(spec)
+    games = stack.enter_context(closed(result, setup.source.name))
+    try_team_reward(setup.team_reward, plain_names(games.spec.names, len(setup.source.copies)))
+    call = call.seated(games.spec)
     if call.rotate:
-        check_rotation(spec, call.agents, setup)
-        envs = RotatingVectorEnv(envs)
-    seating, line_up = _seatings(setup, call, spec, stack)
+        check_rotation(games.spec, call.agents[:: max(1, len(matches))], setup)
+        games = RotatingVectorEnv(games)
+    envs = MatchesVectorEnv(games, matches) if matches else games
+    spec, num_envs = envs.spec, envs.num_envs
+    seating, line_up = _seatings(setup, call, spec, games.spec, stack)
     masks = learning, exploring = _masks(call, spec)
-    earlier = _earlier(call, spec, seating, line_up, learning)
+    earlier = _earlier(call, envs, seating, line_up, learning)
     manifest = _manifest(setup, call, spec, masks)
     if found is not None:
         check(found, manifest, any_threads=call.any_threads)
     defaults = Defaults(settings.batch_size, settings.update_freq, settings.shared_memory, settings.given)
-    _check_learners(setup, seating, spec, defaults, learning, begun=earlier is not None)
-    _prepare_callbacks(setup, call, seating, spec, defaults)
+    _check_learners(setup, seating, envs, defaults, learning, begun=earlier is not None)
+    _prepare_callbacks(setup, call, seating, envs, defaults)
     evaluation = _evaluation(setup, stack) if settings.tests else None
     previous = None if found is not None else call.earlier or call.previous  # a checkpoint holds its own memory
     storage = storage_for(seating.recorded, spec, num_envs, defaults)
@@ -202,28 +211,30 @@ def _masks(call: TrainCall, spec: EnvSpec) -> tuple[Array, Array]:
     return as_learning_mask(call.learning_mask, spec, call.agents), as_exploration_mask(call.exploration_mask, spec)
 
 
-def _seatings(setup: TrainerSetup, call: TrainCall, spec: EnvSpec, stack: ExitStack) -> tuple[Seating, Seating]:
-    """Return the seats of the agents that train, and of those that play the tests."""
+def _seatings(
+    setup: TrainerSetup, call: TrainCall, spec: EnvSpec, game: EnvSpec, stack: ExitStack
+) -> tuple[Seating, Seating]:
+    """Return the seats of the agents that train, and of those that play the tests; game: the players of tests."""
     seating = Seating(spec, call.agents, setup.seed, stack=True)
     for seated in seating.learners:
         stack.callback(seated.learner.close)
     if call.test_agents is None:
         return seating, seating
-    line_up = Seating(spec, call.test_agents, setup.seed, stack=False, what="test_agents")
+    line_up = Seating(game, call.test_agents, setup.seed, stack=False, what="test_agents")
     check_line_up(call.agents, call.test_agents)
     return seating, line_up
 
 
 def _check_learners(
-    setup: TrainerSetup, seating: Seating, spec: EnvSpec, defaults: Defaults, learning: Array, *, begun: bool
+    setup: TrainerSetup, seating: Seating, envs: VectorEnv, defaults: Defaults, learning: Array, *, begun: bool
 ) -> None:
     """Check that each learner's settings fit the environment, the trainer and its teams; see `preflight`.
 
     learning: [P] bool.  begun: the run continues an earlier one.
     """
-    settings = setup.settings
+    settings, spec, num_envs = setup.settings, envs.spec, envs.num_envs
     for seated in seating.learners:
-        check_schedule(seated, spec, settings.num_train_envs, defaults)
+        check_schedule(seated, spec, num_envs, defaults)
         check_state(seated, spec)
         check_joint_actions(seated, spec)
     for updated in seating.updated:
@@ -231,16 +242,16 @@ def _check_learners(
         check_one_reward(updated, setup.team_reward)
     check_lag(seating.learners, settings.lag)
     check_sets(seating.agents, settings, copies=len(setup.source.copies))
-    warn_of_early_end(
-        seating.learners, learning, settings.num_train_envs, defaults, settings.steps_per_train, begun=begun
-    )
+    matches = settings.num_train_envs // num_envs
+    steps = None if settings.steps_per_train is None else settings.steps_per_train // matches
+    warn_of_early_end(seating.learners, learning, num_envs, defaults, steps, begun=begun)
 
 
 def _prepare_callbacks(
-    setup: TrainerSetup, call: TrainCall, seating: Seating, spec: EnvSpec, defaults: Defaults
+    setup: TrainerSetup, call: TrainCall, seating: Seating, envs: VectorEnv, defaults: Defaults
 ) -> None:
     """Prepare the callbacks for the run; raises ConfigError if one may set a batch that is larger than a rollout."""
-    settings = setup.settings
+    settings, spec = setup.settings, envs.spec
     for seated in seating.learners:  # callbacks then choose what is measured
         if seated.learner.measured is not None:
             seated.learner.measured.clear()
@@ -248,17 +259,19 @@ def _prepare_callbacks(
         callback.prepare(settings, dict(zip(spec.names, call.agents, strict=True)))
         for learner, size in callback.largest_batches() if isinstance(callback, CriterionCallback) else ():
             seated = next(each for each in seating.learners if each.learner is learner)
-            check_rollout(seated, spec, settings.num_train_envs, defaults, f"{type(callback).__name__}'s high", size)
+            check_rollout(seated, spec, envs.num_envs, defaults, f"{type(callback).__name__}'s high", size)
 
 
-def _earlier(call: TrainCall, spec: EnvSpec, seating: Seating, line_up: Seating, learning: Array) -> EarlierRun | None:
+def _earlier(
+    call: TrainCall, envs: VectorEnv, seating: Seating, line_up: Seating, learning: Array
+) -> EarlierRun | None:
     """Return the results that the call continues, or None."""
     if call.earlier is None:
         return None
     rotate, own = call.rotates, call.earlier is call.previous
     return results_of(
-        call.earlier, spec, line_up.agents, rotate=rotate, learning=learning, own=own,
-        columns=list(episode_columns(spec, seating.learners, rotate=call.rotate)),
+        call.earlier, envs.spec, line_up.agents, rotate=rotate, learning=learning, own=own,
+        columns=list(episode_columns(envs, seating.learners)),
     )  # fmt: skip
 
 

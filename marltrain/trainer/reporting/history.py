@@ -125,19 +125,23 @@ class History:
     episodes: one row per finished training episode: `episode` (0, 1, ... in order of their end), `env`, `env_steps`
       (of the run at the end of the episode), `length` (env steps), `seconds`, `return/<player>` (undiscounted sums of
       rewards). With `record`: `record/<name>`, a number or a text. With a set of policies in a seat:
-      `member/<player>`, the number of the member that played.
+      `member/<player>`, the number of the member that played. With matches: `match`, the name of the match.
     """
 
     def __init__(self, names: Sequence[str], folder: str | Path | None, more: Mapping[str, Any] | None = None) -> None:
         """Create empty tables for these players.
 
-        folder: the run's folder, None to write no files.  more: further columns of the table of episodes, with dtypes.
+        folder: the run's folder, None to write no files.
+        more: further columns of the table of episodes: a dtype, or the texts to which the numbers given to
+            `add_episodes` are indices.
         """
         self._names, self._folder = tuple(names), None if folder is None else Path(folder)
         self._tests = Readings((*TEST, *self._returns, *OUTCOME))
         self._judged: list[str] = []  # distinct values of the column "judged", which holds indices into this list
         self._means = Means()
+        self._texts = {name: np.array(kind, object) for name, kind in (more or {}).items() if isinstance(kind, tuple)}
         kinds: dict[str, Any] = {**EPISODE, **dict.fromkeys(self._returns, np.float64), **(more or {})}
+        kinds |= dict.fromkeys(self._texts, np.int32)
         held = -(-HELD // sum(np.dtype(kind).itemsize for kind in kinds.values()))
         self._episodes = LongTable(kinds, None if self._folder is None else self._folder / EPISODES, held)
         row = sum(np.dtype(kind).itemsize for kind in ROW.values())
@@ -226,7 +230,8 @@ class History:
         """A copy of the table of episodes."""
         import pandas as pd
 
-        return pd.DataFrame(self._episodes.arrays() | self._records.reader().take(len(self._episodes)), copy=False)
+        rows = self._told(self._episodes.arrays())
+        return pd.DataFrame(rows | self._records.reader().take(len(self._episodes)), copy=False)
 
     @property
     def num_tests(self) -> int:
@@ -285,11 +290,11 @@ class History:
         import pyarrow.parquet as pq
 
         reader = self._records.reader()
-        kinds = dict.fromkeys(reader.textual, pa.string())
+        kinds = dict.fromkeys((*reader.textual, *self._texts), pa.string())
         parts = (
             pa.table({
                 name: pa.array(values, kinds.get(name))
-                for name, values in (part | reader.take(len(part["episode"]))).items()
+                for name, values in (self._told(part) | reader.take(len(part["episode"]))).items()
             })
             for part in self._episodes.parts()
         )  # fmt: skip
@@ -298,6 +303,10 @@ class History:
             for part in itertools.chain([first], parts):
                 writer.write_table(part)
         pa.default_memory_pool().release_unused()
+
+    def _told(self, rows: Mapping[str, Array]) -> dict[str, Array]:
+        """Return columns of the table of episodes with texts in place of their indices."""
+        return {name: self._texts[name][values] if name in self._texts else values for name, values in rows.items()}
 
     @property
     def _returns(self) -> tuple[str, ...]:

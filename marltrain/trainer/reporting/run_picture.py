@@ -73,7 +73,9 @@ def _looks(tests: pd.DataFrame) -> Callable[[str], dict[str, Any]]:
     players = players_of(tests)
 
     def look(name: str) -> dict[str, Any]:
-        i = next(i for i, player in enumerate(players) if f"{name}+".startswith(f"{player}+"))
+        i = next((i for i, player in enumerate(players) if f"{name}+".startswith(f"{player}+")), len(players))
+        if i == len(players):  # a learner of a match: no player has its name
+            players.append(name)
         return {"color": COLORS[i % len(COLORS)], "ls": LINES[i // len(COLORS) % len(LINES)], "lw": 1.4, "zorder": 3}
 
     return look
@@ -112,15 +114,17 @@ def _test_returns(ax: Axes, tests: pd.DataFrame, sides: Sides) -> None:
 
 
 def _returns(ax: Axes, tests: pd.DataFrame, episodes: pd.DataFrame) -> None:
-    """Draw the training returns of each player: means over a fiftieth of the episodes."""
-    window, look = max(1, len(episodes) // 50), _looks(tests)
-    rows = np.unique(np.linspace(window - 1, len(episodes) - 1, POINTS).astype(int))
-    x = episodes["env_steps"].to_numpy()[rows]
+    """Draw the training returns of each player, or of each match's learner: means over a fiftieth of the episodes."""
     columns = [name for name in episodes.columns if name.startswith(RETURN)]
-    players = [name.removeprefix(RETURN) for name in columns]
-    for name, player, shown in zip(columns, players, labels(players, inches=legend_room(ax)), strict=True):
-        means = episodes[name].rolling(window).mean().to_numpy()[rows]
-        ax.plot(x, means, label=shown, **look(player), **marks(means))
+    if "match" in episodes:
+        curves = {str(match): (own, columns[0]) for match, own in episodes.groupby("match")}
+    else:
+        curves = {name.removeprefix(RETURN): (episodes, name) for name in columns}
+    window, look = max(1, min(len(own) for own, _ in curves.values()) // 50), _looks(tests)
+    for (name, (own, column)), shown in zip(curves.items(), labels(list(curves), inches=legend_room(ax)), strict=True):
+        rows = np.unique(np.linspace(window - 1, len(own) - 1, POINTS).astype(int))
+        means = own[column].rolling(window).mean().to_numpy()[rows]
+        ax.plot(own["env_steps"].to_numpy()[rows], means, label=shown, **look(name), **marks(means))
     ax.set_ylabel(f"training return\n(mean of {window} episodes)" if window > 1 else "training return", color=INK)
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from marltrain.core.errors import AgentError, ConfigError, MarlTrainError, did_you_mean, shown
 from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.matches import Matches
 
 T = TypeVar("T")
 Agents = Sequence[Agent] | Mapping[str, Agent]
@@ -60,13 +61,17 @@ def by_player(
 
 
 def in_seats(agents: Any, spec: EnvSpec, what: str = "agents") -> Any:
-    """Return a mapping of agents as a list, one per player; `Seating` checks the agents, and all other values.
+    """Return a mapping of agents, or matches, as a list, one per player; `Seating` checks the agents, and other values.
 
     Raises AgentError if the keys do not fit the players.
     """
+    if isinstance(agents, Matches):
+        return agents.seated(spec)
     return list(by_player(agents, spec, what, AgentError).values()) if isinstance(agents, Mapping) else agents
 
 
 def without_seats(agents: Any) -> Any:
-    """Return the agents of a mapping as a list, without their seats; other values as they are."""
+    """Return the agents of a mapping or of matches as a list, without their seats; other values as they are."""
+    if isinstance(agents, Matches):
+        return agents.agents
     return list(agents.values()) if isinstance(agents, Mapping) else agents

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from marltrain.core.layout import Array
 from marltrain.envs import Source, VectorEnv, make_vector
 from marltrain.envs.faults import FaultPolicy
+from marltrain.envs.matches import games_of
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.storage.state import State
 from marltrain.trainer.evaluating.evaluation import Evaluation
@@ -106,6 +107,7 @@ class EarlierRun:
 class RunContext(TrainerSetup):
     """The trainer's arguments and the parts of a run, built and checked before it starts.
 
+    envs: the environments as the agents see them, with the players of all matches.
     evaluation: plays the tests; None without tests.
     seating: the agents that train.  line_up: the agents that play the tests.  rotate: whether they change seats.
     learning, exploring: masks given to `train`, each [P] bool.
@@ -139,3 +141,8 @@ class RunContext(TrainerSetup):
     manifest: dict[str, Any]
     earlier: EarlierRun | None
     job: Job | None
+
+    @property
+    def games(self) -> VectorEnv:
+        """The environments with the players of one game: those that are divided among matches, or `envs`."""
+        return games_of(self.envs)

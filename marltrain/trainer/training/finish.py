@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from marltrain.core.errors import error_text, raised_by
+from marltrain.envs.matches import divided
 from marltrain.trainer.reporting.figures import not_worth_a_run
 from marltrain.trainer.saving.checkpoint import newest
 from marltrain.trainer.seats.sides import sides_of, teams_of
@@ -106,6 +107,7 @@ def _plot(run: Run) -> None:
     with not_worth_a_run(path):
         from marltrain.trainer.reporting.run_picture import draw_run  # loads matplotlib
 
-        spec = run.context.envs.spec
-        sides = sides_of(spec.names, run.context.team_reward, teams_of(run.context.seating.agents, spec.names))
+        spec, matches = run.context.games.spec, divided(run.context.envs)
+        teams = teams_of(run.context.seating.agents[::matches], spec.names)
+        sides = sides_of(spec.names, run.context.team_reward, teams)
         draw_run(run.history.tests, run.history.episodes, path, title=spec.name, sides=sides)

@@ -33,7 +33,7 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
             while not run.over():
                 steps = run.collect()
                 run.updates.make(steps)
-                run.actors.cast.collected(run.counters.env_steps, run.counters.episodes)
+                run.tell_sets()
                 if run.due.tests.due(run.counters):
                     play_test(run)
                 if run.context.checkpoint is not None:

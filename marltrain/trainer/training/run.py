@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.core.spec import EnvSpec, Step
+from marltrain.core.spec import Step
+from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
+from marltrain.envs.matches import MatchesVectorEnv, divided, games_of
 from marltrain.envs.population import plain_names
 from marltrain.envs.rotating import RotatingVectorEnv
 from marltrain.trainer.collecting.cast import Cast
@@ -55,25 +58,26 @@ class Run:
 
         stack: closes the parts; its content moves to `closing`.
         """
-        earlier, spec, num_envs = context.earlier, context.envs.spec, context.envs.num_envs
+        earlier, envs, game, num_games = context.earlier, context.envs, context.games.spec, context.games.num_envs
         folder = None if context.folder is None else context.folder.path
         self.context, self.calls = context, context.call_number
         self.counters = Counters() if earlier is None else earlier.counters
         self.clock = Clock(0.0 if earlier is None else earlier.seconds)
-        self.episodes = RunningEpisodes(len(spec.players), num_envs)
+        self.episodes = RunningEpisodes(len(game.players), num_games)
         self.masks = Masks(context.learning, context.exploring)
         self.team_rewards = _team_rewards(context)
         self.traffic = Traffic()
-        self.actors = Actors(spec, context.seating.learners, num_envs, "act")
-        rotating = isinstance(context.envs, RotatingVectorEnv)
-        self.columns = episode_columns(spec, context.seating.learners, rotate=rotating)
-        self.history = earlier.history if earlier is not None else History(spec.names, folder, self.columns)
+        learners = context.seating.learners
+        cast = Cast(game, learners, envs.num_envs, divided(envs))
+        self.actors = Actors(envs.spec, learners, envs.num_envs, "act", cast)
+        self.columns = episode_columns(envs, learners)
+        self.history = earlier.history if earlier is not None else History(game.names, folder, self.columns)
         self.faults = FaultTable(folder) if earlier is None else earlier.faults
         self.events = Events(trainer, context.all_callbacks, self.counters, self.clock, self.traffic)
-        labels = [label for seated in context.seating.learners for label in seated.labels]
+        labels = [label for seated in learners for label in seated.labels]
         self.scalars = Scalars(self.history, labels, self.events.tell)
         line_up = None if context.line_up is context.seating else context.line_up.agents
-        self.selection = ModelSelection(context.reward_metric, spec.names, context.seating.agents, line_up)
+        self.selection = ModelSelection(context.reward_metric, game.names, context.seating.agents, line_up)
         self.due = _due(context)
         if earlier is not None:
             self.selection.follow(earlier.selection, comparable=earlier.comparable)
@@ -106,7 +110,7 @@ class Run:
             self.apply_masks()
         envs, counters, before = self.context.envs, self.counters, self.counters.episodes
         self._step, steps, recorded, updates = self.collector.advance(self.step, self._steps_ahead())
-        counters.env_steps += envs.num_envs * steps
+        counters.env_steps += self.context.games.num_envs * steps
         for metrics in updates:
             self.updates.add(metrics)
         if envs.faults:
@@ -123,15 +127,21 @@ class Run:
         envs = self.context.envs
         step = envs.reset(self.context.env_seed)
         self.go_on(step)
-        self.episodes.begin(step)
-        self.actors.cast.draw(np.arange(envs.num_envs))
+        self.episodes.begin(self.of_games(step))
+        self.actors.cast.draw(np.arange(self.context.games.num_envs))
         self.context.streams.record_step(step, None)
-        self.tell_starts(range(envs.num_envs))
+        self.tell_starts(range(self.context.games.num_envs))
 
     def go_on(self, step: Step) -> None:
         """Continue from a Step that the environments have just returned."""
         self._step = step
-        self.episodes.numbers[...] = step.episode
+        self.episodes.numbers[...] = self.of_games(step).episode
+
+    def tell_sets(self) -> None:
+        """Tell sets of policies the counts; drop the rollouts of learners to which they have given other weights."""
+        counts = self.counters
+        for match in self.actors.cast.collected(counts.env_steps, counts.episodes):
+            self.updates.drop_rollouts(self.context.seating.agents[match])
 
     def over(self) -> bool:
         """Return whether training ends: a budget is used up or a stop was requested."""
@@ -180,10 +190,15 @@ class Run:
 
     def _steps_ahead(self) -> int:
         """Return the number of batch steps until a test, a checkpoint or the end of a budget is due."""
-        checkpoint, num_envs = self.context.checkpoint, self.context.envs.num_envs
+        checkpoint, num_envs = self.context.checkpoint, self.context.games.num_envs
         if self.stop_reason or (checkpoint is not None and checkpoint.late(self.clock.seconds)):
             return 1
         return max(1, min(MOST_STEPS, -(-self.due.steps_left(self.counters.env_steps) // num_envs)))
+
+    def of_games(self, step: Step) -> Step:
+        """Return the Step by environment, where the environments are divided among matches; else the same."""
+        envs = self.context.envs
+        return envs.joined if isinstance(envs, MatchesVectorEnv) else step
 
     def _drop(self, envs: Array) -> None:
         """Drop the running episodes of environments `envs` [n] int64, before their next Step is processed.
@@ -198,16 +213,19 @@ class Run:
         reward = None if self.team_rewards is None else self.team_rewards(step.reward)
         self.context.streams.record_step(step, reward)
         self.events.tell("on_step", step=step)
-        finished = self.episodes.add(step)
+        finished = self.episodes.add(self.of_games(step))
         if finished is not None:
             self._finished(finished)
 
     def _finished(self, finished: FinishedEpisodes) -> None:
         """Record finished episodes and call the callbacks."""
-        recorded = dict(self.context.envs.recorded)
+        envs, games = self.context.envs, self.context.games
+        recorded = dict(games.recorded)
         more = self.actors.cast.finished(finished.envs, finished.returns)
-        if isinstance(self.context.envs, RotatingVectorEnv):
-            more += list(self.context.envs.ended_seats[:, finished.envs])
+        if isinstance(games, RotatingVectorEnv):
+            more += list(games.ended_seats[:, finished.envs])
+        if isinstance(envs, MatchesVectorEnv):
+            more.append(finished.envs // envs.num_envs)
         self.history.add_episodes(
             envs=finished.envs, env_steps=self.counters.env_steps, lengths=finished.lengths,
             seconds=self.clock.seconds, returns=finished.returns,
@@ -217,16 +235,19 @@ class Run:
             self.counters.episodes += 1
             self.events.tell(
                 "on_episode_end", env=e, episode=int(finished.numbers[i]), returns=finished.returns[:, i].copy(),
-                length=int(finished.lengths[i]), names=self.context.envs.spec.names,
+                length=int(finished.lengths[i]), names=envs.spec.names[e // envs.num_envs :: divided(envs)],
             )  # fmt: skip
         self.actors.cast.draw(finished.begun)
         self.tell_starts(finished.begun.tolist())
 
 
-def episode_columns(spec: EnvSpec, learners: Sequence[LearnerSeats], *, rotate: bool) -> dict[str, type]:
-    """Return the further columns of the table of episodes, with their dtypes; rotate: the agents change seats."""
-    seats = {f"seat/{name}": np.int64 for name in spec.names} if rotate else {}
-    return {**Cast(spec, learners, 1).columns, **seats}
+def episode_columns(envs: VectorEnv, learners: Sequence[LearnerSeats]) -> dict[str, Any]:
+    """Return the further columns of the table of episodes, with their dtypes or, for numbers of texts, the texts."""
+    games = games_of(envs)
+    columns: dict[str, Any] = {**Cast(games.spec, learners, 1, divided(envs)).columns}
+    if isinstance(games, RotatingVectorEnv):
+        columns |= {f"seat/{name}": np.int64 for name in games.spec.names}
+    return columns | ({"match": envs.names} if isinstance(envs, MatchesVectorEnv) else {})
 
 
 def _team_rewards(context: RunContext) -> TeamRewards | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from marltrain.core.errors import ConfigError, warn
+from marltrain.core.errors import ConfigError, SaveError, warn
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec
 from marltrain.storage.state import State
@@ -85,6 +85,8 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
         _restore_parts(run, found)
         envs, saved = run.context.envs, found.state.part("envs").arrays
         step, restarted = envs.restore(saved)
+        if restarted and envs is not run.context.games:
+            raise SaveError(f"{restarted[0][1]}. Matches of a run have their episodes in one memory: it cannot go on")
         new = np.array([e for e, _ in restarted], np.int64)
         if found.memory:
             run.context.streams.check_shown(step, np.setdiff1d(np.arange(envs.num_envs), new))
@@ -93,7 +95,7 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
         run.context.streams.record_step(step, None)
     elif restarted:
         run.context.streams.restart(step, new)
-    run.counters.dropped_steps += run.episodes.restart(new, step)
+    run.counters.dropped_steps += run.episodes.restart(new, run.of_games(step))
     run.actors.cast.draw(new)
     if envs.spec.reproducible:
         for _, reason in restarted:
@@ -106,7 +108,7 @@ def _restore_parts(run: Run, found: FoundCheckpoint) -> None:
     context, state, memory = run.context, found.state, found.memory
     spec = context.envs.spec
     check_frames(spec, memory=memory)
-    counts = counted(state, found.manifest, len(spec.players), context.envs.num_envs)
+    counts = counted(state, found.manifest, len(context.games.spec.players), context.games.num_envs)
     wanted, applied = (saved_masks(state, name, spec, context.seating.agents) for name in ("masks", "applied"))
     context.seating.restore(state.part("agents"))
     if context.line_up is not context.seating:

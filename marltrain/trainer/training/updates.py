@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import numpy as np
+
 from marltrain.core.errors import raised_by
+from marltrain.policies.agents.agent import Agent
 from marltrain.trainer.events.callbacks import Events
 from marltrain.trainer.events.counters import Counters
 from marltrain.trainer.reporting.history import History
@@ -83,6 +86,13 @@ class Updates:
         if self._events.callbacks.interfering(["on_update_start", "on_update_end"]):
             return min(steps, scheduler.steps_left)
         return scheduler.prepare_updates(self._counters.env_steps, steps, self._most, acting)
+
+    def drop_rollouts(self, agent: Agent) -> None:
+        """Exclude the past decisions of an agent from all rollouts: its weights have been replaced."""
+        for scheduler in self.schedulers:
+            rows = np.array([other is agent for other in scheduler.seated.agents])
+            if rows.any():
+                scheduler.drop_rollouts(rows)
 
     def settle(self) -> None:
         """Wait for updates that overlap with collecting; afterwards agents can be tested, saved or masked."""

@@ -20,10 +20,10 @@ ROCKS = "marltrain/rock_paper_scissors_v1"
 class Told(mt.MixedAgent):
     """A set that draws its members in turn, and keeps what it is told."""
 
-    def draw(self, count):
-        return np.arange(count) % 2
+    def draw(self, matches):
+        return np.arange(len(matches)) % 2
 
-    def finished(self, members, own, others):
+    def finished(self, members, own, others, matches):
         self.told = members.tolist(), own.tolist(), others.tolist()
 
 
