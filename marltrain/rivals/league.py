@@ -145,14 +145,19 @@ class League(Matches):
     def table(self) -> pd.DataFrame:
         """Return a table of the learners' results, a row for each learner and opponent, since the learner began.
 
-        Columns: "learner", "member" (number; -1 - i: learner i as it is), "opponent" (its name), "env_steps" (of the
+        Columns: "learner", "member" (number; -1 - i: learner i as it is), "name" of this opponent, "env_steps" (of the
         run, when the member entered), "games", "wins", "draws", "losses" and the mean "return" of the learner, "score":
         the share of its points in recent games, "rating": Elo points of the opponent, "share": its probability in the
         learner's next draw.
         """
         import pandas as pd
 
-        return pd.DataFrame([row for m in range(len(self.learners)) for row in self._rows(m)])
+        tables = []
+        for m, name in enumerate(self.names):
+            numbers, shares = self.pool.opponents(m)
+            columns = self.pool.standings.columns(m, numbers, self.names)
+            tables.append(pd.DataFrame({"learner": name, "member": numbers, **columns, "share": shares}))
+        return pd.concat(tables, ignore_index=True)
 
     def ratings(self) -> pd.DataFrame:
         """Return a table of the learners: their Elo points, and what they have done since they began.
@@ -162,7 +167,7 @@ class League(Matches):
         """
         import pandas as pd
 
-        pool, results = self.pool, self.pool.results
+        pool, results = self.pool, self.pool.standings
         points, games = results.recent.T
         columns = {
             "learner": self.names, "role": [learner.role for learner in self.learners],
@@ -171,32 +176,6 @@ class League(Matches):
             "games": results.count, "began": pool.began, "resets": pool.resets,
         }  # fmt: skip
         return pd.DataFrame(columns)
-
-    def _rows(self, m: int) -> list[dict[str, Any]]:
-        """Return the rows of the table of a learner."""
-        pool, learner = self.pool, self.learners[m]
-        present = pool.settings.present if learner.role == MAIN else 0.0
-        shares = {-1 - i: present / pool.mains for i in range(pool.mains) if present > 0}
-        if learner.role == EXPLOITER:
-            shares = {-1 - learner.target: 1.0}
-        else:
-            numbers = pool.pool.numbers.tolist()
-            shares |= dict(zip(numbers, ((1 - present) * pool.shares_of(m)).tolist(), strict=True))
-        found, members = pool.results, pool.pool.members
-        played, scores = found.played[m], found.scores[m]
-        rows = []
-        for number, share in shares.items():
-            j = found.column(number)
-            games = int(played[j])
-            rows.append({
-                "learner": learner.name, "member": number,
-                "opponent": members[number].name if number >= 0 else self.names[-1 - number],
-                "env_steps": members[number].env_steps if number >= 0 else -1, "games": games,
-                "wins": int(found.wins[m, j]), "draws": int(found.draws[m, j]), "losses": int(found.losses[m, j]),
-                "return": found.returns[m, j] / games if games else np.nan, "score": scores[j],
-                "rating": found.ratings[j], "share": share,
-            })  # fmt: skip
-        return rows
 
 
 def _made(given: Any, role: str, mains: Sequence[LearningAgent], seed: int) -> list[LearningAgent]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from marltrain.core.settings import setting
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.beginners import begin_again, drawn_weights
-from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.policies.agents.mixed import MixedAgent, Record
 from marltrain.policies.agents.restore import restore
 from marltrain.policies.batches.batch import AgentState
 from marltrain.rivals.laws import WEIGHTINGS, Law, probabilities
@@ -22,6 +23,9 @@ from marltrain.rivals.league_results import LeagueResults
 from marltrain.rivals.standings import Standing
 from marltrain.storage.checks import MOST_COUNTED, within
 from marltrain.storage.state import State
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAIN, EXPLOITER, LEAGUE_EXPLOITER = "main", "exploiter", "league_exploiter"
 """Roles of learners, also the beginnings of their names."""
@@ -57,11 +61,44 @@ class LeaguePlayer:
     target: int = -1
 
 
+class LearnerRecord:
+    """Record of a learner of a league against its opponents; see `Record`."""
+
+    def __init__(self, pool: LeaguePool, learner: int) -> None:
+        """Take the pool, and the number of the learner."""
+        self._pool, self._learner = pool, learner
+
+    def metrics(self) -> dict[str, float]:
+        """Return the same as `OpponentPool.metrics`, and "resets": how often the learner began again."""
+        numbers, _ = self._pool.opponents(self._learner)
+        found = self._pool.standings.columns(self._learner, numbers, self._pool.names)
+        played, ratings = found["games"] > 0, found["rating"]
+        return {
+            "elo/learner": float(self._pool.standings.ratings[self._learner]), "elo/highest": float(ratings.max()),
+            "elo/mean": float(ratings.mean()), "elo/lowest": float(ratings.min()),
+            "score": float(found["score"][played].mean()) if played.any() else np.nan,
+            "members": float(len(numbers)), "resets": float(self._pool.resets[self._learner]),
+        }  # fmt: skip
+
+    def results(self) -> pd.DataFrame:
+        """Return the same as `OpponentPool.results`; rows of learners as they are have the numbers -1 - i."""
+        import pandas as pd
+
+        pool = self._pool
+        now, _ = pool.opponents(self._learner)
+        main_only = pool.learners[self._learner].role == EXPLOITER
+        ever = np.arange(0 if main_only else len(pool.standings.names))
+        numbers = np.union1d(now, ever).astype(np.int64)
+        columns = pool.standings.columns(self._learner, numbers, pool.names)
+        return pd.DataFrame({"member": numbers, **columns, "in_pool": np.isin(numbers, now)})
+
+
 class LeaguePool(MixedAgent):
     """The opponents of all learners of a league, in one seat of all matches; match m is that of learner m.
 
     Member -1 - i is learner i as it is at present.
-    results: of all learners.  began, resets: [L] int64, the env step at which each began, and how often it began again.
+    standings: results of all learners.
+    began, resets: [L] int64, the env step at which each learner began, and how often it began again.
     """
 
     def __init__(
@@ -76,12 +113,17 @@ class LeaguePool(MixedAgent):
         self.mains = sum(learner.role == MAIN for learner in learners)
         for i, learner in enumerate(learners[: self.mains]):
             self.pool.add_present(-1 - i, learner.agent)
-        self.results = LeagueResults(len(learners), settings.decay)
-        for _ in given:
-            self.results.enter()
+        self.standings = LeagueResults(len(learners), settings.decay)
+        for name in given:
+            self.standings.enter(name)
         self.began, self.resets = np.zeros(len(learners), np.int64), np.zeros(len(learners), np.int64)
         self._initial: dict[int, Mapping[str, Array]] = {}  # weights and moments of exploiters at their start
         self._counted = 0  # env steps at the last call of `collected`
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the learners."""
+        return [learner.name for learner in self.learners]
 
     @property
     def shares(self) -> Array:
@@ -90,10 +132,25 @@ class LeaguePool(MixedAgent):
 
     def shares_of(self, learner: int) -> Array:
         """Return the probability of each member in the next draw of a learner against a member, [M] float64."""
-        members = Standing(self.results.of(learner), self.pool.numbers, self.pool.env_steps)
+        members = Standing(self.standings.of(learner), self.pool.numbers, self.pool.env_steps)
         return probabilities(self.law, members, "League")
 
+    def opponents(self, learner: int) -> tuple[Array, Array]:
+        """Return the numbers of a learner's opponents, and their probabilities in its next draw, each [n]."""
+        player, present = self.learners[learner], self.settings.present
+        if player.role == EXPLOITER:
+            return np.array([-1 - player.target]), np.ones(1)
+        numbers, shares = self.pool.numbers, self.shares_of(learner)
+        if player.role == LEAGUE_EXPLOITER or present == 0:
+            return numbers, shares
+        mains = np.full(self.mains, present / self.mains)
+        return np.concatenate([-1 - np.arange(self.mains), numbers]), np.concatenate([mains, (1 - present) * shares])
+
     # what the trainer calls
+
+    def records(self, label: str) -> Mapping[str, Record]:
+        """Return the records of the learners by their names; see `MixedAgent.records`."""
+        return {learner.name: LearnerRecord(self, m) for m, learner in enumerate(self.learners)}
 
     def check_run(self, line_up: Sequence[Agent], steps: int | None, episodes: int | None) -> None:
         """Raise an error if no version would ever enter, or outside of the league; see `MixedAgent.check_run`."""
@@ -136,7 +193,7 @@ class LeaguePool(MixedAgent):
         """Add results; own: the opponents' returns.  See `MixedAgent.finished`."""
         rows = (members.tolist(), own.tolist(), others.tolist(), matches.tolist())
         for number, theirs, mine, match in zip(*rows, strict=True):
-            self.results.add(match, number, mine, theirs)
+            self.standings.add(match, number, mine, theirs)
 
     def collected(self, env_steps: int, episodes: int, playing: Array) -> Sequence[int]:
         """Add versions of main agents that are due; add versions of exploiters that begin again.
@@ -158,21 +215,22 @@ class LeaguePool(MixedAgent):
 
     def _is_over(self, m: int, env_steps: int) -> bool:
         """Return whether an exploiter has won, or has trained for long enough."""
-        s, (points, games) = self.settings, self.results.recent[m]
-        won = self.results.count[m] >= s.least_games and points >= s.wins * games
+        s, (points, games) = self.settings, self.standings.recent[m]
+        won = self.standings.count[m] >= s.least_games and points >= s.wins * games
         return bool(won) or (s.longest is not None and env_steps - self.began[m] >= s.longest)
 
     def _enter(self, m: int, env_steps: int) -> None:
         learner = self.learners[m]
-        self.pool.add(learner.agent, f"{learner.name} at {env_steps}", env_steps, given=False)
-        self.results.enter(float(self.results.ratings[m]))
+        name = f"{learner.name} at {env_steps}"
+        self.pool.add(learner.agent, name, env_steps, given=False)
+        self.standings.enter(name, env_steps, float(self.standings.ratings[m]))
 
     def _leave(self) -> None:
         """Remove versions beyond the size of the pool; the newest one of each main agent stays."""
         versions = [member for member in self.members if not member.given]
         newest = {member.name.rpartition(" at ")[0]: member.number for member in versions}
         kept = {newest[learner.name] for learner in self.learners[: self.mains]}
-        scores = self.results.scores[: self.mains, self.results.learners :].mean(0)
+        scores = self.standings.scores[: self.mains, self.standings.learners :].mean(0)
         leaving = [member.number for member in versions if member.number not in kept]
         if self.settings.leaves == "weakest":
             leaving.sort(key=lambda number: -scores[number])
@@ -187,7 +245,7 @@ class LeaguePool(MixedAgent):
         if self.settings.reset == "new":
             weights = drawn_weights(learner.agent, child_seed(int(self.seed or 0), learner.name, int(self.resets[m])))
         begin_again(learner.agent, weights)
-        self.results.begin_again(m)
+        self.standings.begin_again(m)
         self.began[m] = env_steps
 
     # saving
@@ -196,8 +254,8 @@ class LeaguePool(MixedAgent):
         """Return the members, the results, the counts, and the initial weights of exploiters."""
         mixed = super().state()
         result = State(mixed.info, mixed.arrays)
-        result.add("results", self.results.state())
-        result.info |= {"counted": self._counted, "learners": [learner.name for learner in self.learners]}
+        result.add("standings", self.standings.state())
+        result.info |= {"counted": self._counted, "learners": self.names}
         result.arrays |= {"began": self.began.copy(), "resets": self.resets.copy()}
         kept = {self.learners[m].name: State({}, dict(arrays)) for m, arrays in self._initial.items()}
         result.add("initial", State.joined(**kept))
@@ -205,11 +263,11 @@ class LeaguePool(MixedAgent):
 
     def restore(self, state: AgentState) -> None:
         """Restore what `state` returned, in the pool of a league that was made with the same arguments."""
-        names = [learner.name for learner in self.learners]
+        names = self.names
         if (saved := state.names("learners")) != names:
             raise SaveError(f"{state.place('learners')} is {', '.join(saved)}, and this league has {', '.join(names)}")
         super().restore(state)
-        self.results.restore(state.part("results"), state.part("pool").count("next"))
+        self.standings.restore(state.part("standings"), state.part("pool").count("next"))
         self._counted = state.count("counted")
         for name in ("began", "resets"):
             values = within(state.place(name), state.array(name, np.int64, (len(names),)), 0, MOST_COUNTED)

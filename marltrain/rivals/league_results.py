@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
+from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array
 from marltrain.rivals.standings import COUNTS, POINTS, STEP, expected
-from marltrain.storage.checks import MOST_COUNTED, finite, within
+from marltrain.storage.checks import MOST_COUNTED, counted, finite, within
 from marltrain.storage.state import State
 
 SUMS = ("returns", "points", "games")
@@ -19,6 +23,7 @@ class LeagueResults:
     points, games: [L, L + N] float64, its points and number of games, in which every earlier game counts `decay` times
     as much as the next one.  recent: [L, 2], the same over all opponents.
     count: [L] int64, games since the learner began.
+    names, env_steps: of all members so far, and env step of the run when each entered.
     ratings: [L + N] float64, Elo points, 0 at the start; of a version at first those of its learner.
     """
 
@@ -38,9 +43,12 @@ class LeagueResults:
             setattr(self, name, np.zeros((learners, learners)))
         self.recent, self.count = np.zeros((learners, 2)), np.zeros(learners, np.int64)
         self.ratings = np.zeros(learners)
+        self.names, self.env_steps = list[str](), list[int]()
 
-    def enter(self, rating: float = 0.0) -> None:
+    def enter(self, name: str, env_steps: int = 0, rating: float = 0.0) -> None:
         """Add a member with the next number."""
+        self.names.append(name)
+        self.env_steps.append(env_steps)
         for name in (*COUNTS, *SUMS):
             held = getattr(self, name)
             setattr(self, name, np.concatenate([held, np.zeros((self.learners, 1), held.dtype)], 1))
@@ -82,13 +90,27 @@ class LeagueResults:
         """Share of a learner's points in recent games against each opponent, [L, L + N]; 0.5 without a game."""
         return np.divide(self.points, self.games, out=np.full(self.games.shape, 0.5), where=self.games > 0)
 
+    def columns(self, learner: int, numbers: Array, names: Sequence[str]) -> dict[str, Any]:
+        """Return the results of a learner against opponents by their numbers, as columns; names: of the learners."""
+        at = [self.column(number) for number in numbers.tolist()]
+        of = (self.played, self.wins, self.draws, self.losses, self.returns, self.scores)
+        games, wins, draws, losses, returns, scores = (array[learner, at] for array in of)
+        return {
+            "name": [[*names, *self.names][j] for j in at],
+            "env_steps": np.array([0] * self.learners + self.env_steps)[at],
+            "games": games, "wins": wins, "draws": draws, "losses": losses,
+            "return": np.divide(returns, games, out=np.full(len(at), np.nan), where=games > 0),
+            "score": scores, "rating": self.ratings[at],
+        }  # fmt: skip
+
     def of(self, learner: int) -> LearnerResults:
         """Return the results of one learner against members, as laws read them."""
         return LearnerResults(self, learner)
 
     def state(self) -> State:
         """Return all results."""
-        return State({}, {name: getattr(self, name).copy() for name in (*COUNTS, *SUMS, "recent", "count", "ratings")})
+        arrays = {name: getattr(self, name).copy() for name in (*COUNTS, *SUMS, "recent", "count", "ratings")}
+        return State({"names": list(self.names), "env_steps": list(self.env_steps)}, arrays)
 
     def restore(self, state: State, members: int) -> None:
         """Restore what `state` returned of this number of members; raises SaveError for values that do not fit."""
@@ -98,6 +120,13 @@ class LeagueResults:
             setattr(self, name, counts.copy())
         for name in SUMS:
             setattr(self, name, finite(state.place(name), state.array(name, np.float64, shape)).copy())
+        self.names = state.values("names", str)
+        self.env_steps = [counted(state.place("env_steps"), steps) for steps in state.values("env_steps", int)]
+        if not len(self.names) == len(self.env_steps) == members:
+            raise SaveError(
+                f"{state.place('names')} and {state.place('env_steps')} must have a value for each of {members} "
+                f"members, got {len(self.names)} and {len(self.env_steps)}"
+            )
         self.recent = finite(state.place("recent"), state.array("recent", np.float64, (self.learners, 2))).copy()
         self.ratings = finite(state.place("ratings"), state.array("ratings", np.float64, shape[1:])).copy()
         count = state.array("count", np.int64, (self.learners,))

@@ -16,6 +16,8 @@ from tests.rivals.leagues import ROCKS, TOE, league_of, trainer
 from tests.toys import Identity
 from tests.trainer.running import SMALL, noted_batches, ppo, tables, weights
 
+NAMES = ("main_0", "exploiter_0", "league_exploiter_0")
+
 
 def agents_of(league: mt.League) -> list[Any]:
     return [player.agent for player in league.learners]
@@ -28,8 +30,8 @@ class TestDraws:
         pool = league.pool
         pool.start(0, 0)
         assert [member.name for member in pool.members] == ["main_0 at 0", "main_1 at 0"]
-        pool.results.points[0, 4:], pool.results.games[0, 4:] = [0.5, 0.0], 1.0  # (1 - p)^2: 1 to 4
-        pool.results.points[3, 4:], pool.results.games[3, 4:] = [1.0, 0.5], 1.0  # 0 to 1
+        pool.standings.points[0, 4:], pool.standings.games[0, 4:] = [0.5, 0.0], 1.0  # (1 - p)^2: 1 to 4
+        pool.standings.points[3, 4:], pool.standings.games[3, 4:] = [1.0, 0.5], 1.0  # 0 to 1
         matches = np.tile(np.arange(4), 3000)
         drawn = pool.draw(matches)
         assert set(drawn[matches == 2]) == {-1}  # the main exploiter meets main_0 as it is
@@ -47,9 +49,7 @@ class TestDraws:
         league = league_of(ppo(ROCKS, {})[0], every_steps=100)
         run = trainer(env_args={"num_rounds": 1}, steps_per_train=600)
         episodes = run.train(league, rotate=True, plot=False)["episodes"]
-        assert (
-            episodes["match"] == np.array(["main_0", "exploiter_0", "league_exploiter_0"])[episodes["env"] // 2]
-        ).all()
+        assert (episodes["match"] == np.array(NAMES)[episodes["env"] // 2]).all()
         members = episodes.groupby("match")["member/player_1"].agg(set)
         assert members["exploiter_0"] == {-1} and min(members["league_exploiter_0"]) == 0 > min(members["main_0"])
         assert set(episodes["seat/player_0"]) == {0, 1}
@@ -78,7 +78,7 @@ class TestExploiters:
         pool, exploiter = league.pool, league["exploiter_0"]
         trained = weights([exploiter])[0]
         one = np.ones(1)
-        pool.results.begin_again(1)
+        pool.standings.begin_again(1)
         for _ in range(3):
             assert not pool.collected(100, 0, np.zeros(6, np.int64))
             pool.finished(np.array([-1]), -one, one, np.array([1]))
@@ -92,7 +92,7 @@ class TestExploiters:
         assert all(same) if reset == "initial" else not all(same)
         assert any((trained[name] != before[1][name]).any() for name in nets)
         assert not any(array.any() for name, array in after.items() if name.startswith("optimizer/"))
-        assert pool.resets.tolist() == [0, 1, 0] and pool.results.count[1] == 0
+        assert pool.resets.tolist() == [0, 1, 0] and pool.standings.count[1] == 0
 
     def test_after_the_longest_time_it_begins_again_and_its_running_episodes_are_no_results(self):
         """Episodes end after 4, 8 and 12 steps of 6 environments, and exploiters begin again after 5 and 10."""
@@ -132,7 +132,7 @@ def test_versions_leave_but_the_newest_of_each_main_agent():
 def test_results_by_hand():
     """Learner 0 beats learner 1 as it is and draws with member 0, which then has its rating; decay 0.5."""
     found = LeagueResults(2, 0.5)
-    found.enter(4.0)
+    found.enter("member", 0, 4.0)
     found.add(0, -2, 1.0, -1.0)
     assert found.ratings.tolist() == [8.0, -8.0, 4.0] and found.played.tolist() == [[0, 1, 0], [0, 0, 0]]
     found.add(0, -1, 3.0, -3.0)  # against itself: no rating changes
@@ -178,8 +178,13 @@ def test_resume_is_exact(kind, tmp_path, monkeypatch):
 def _check_files(folder: Path, league: Any, run: Any) -> None:
     """Columns and agents are named by the learners; another league cannot resume the run."""
     tests = pd.read_parquet(folder / "history.parquet")
-    assert {"main_0/loss/total", "exploiter_0/loss/total"} <= set(tests.columns)
-    assert set(pd.read_parquet(folder / "episodes.parquet")["match"]) == {"main_0", "exploiter_0", "league_exploiter_0"}
+    assert {f"{name}/{what}" for name in NAMES for what in ("loss/total", "elo/learner", "score")} <= set(tests.columns)
+    assert tests["exploiter_0/resets"].max() >= 3 and tests["main_0/resets"].max() == 0
+    results = pd.read_parquet(folder / "members.parquet")
+    assert list(dict.fromkeys(results["player"])) == list(NAMES)
+    assert results[results["player"] == "exploiter_0"]["name"].tolist() == ["main_0"]
+    assert results["name"].str.startswith("exploiter_0 at").any()
+    assert set(pd.read_parquet(folder / "episodes.parquet")["match"]) == set(NAMES)
     assert len(mt.load(folder / "last")) == 6
     other = mt.League(league()["main_0"], choose="uniform", longest=50, every_steps=40, size=3)
     with pytest.raises(ConfigError, match="choose"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -25,6 +25,16 @@ from marltrain.storage.state import State
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Record(Protocol):
+    """Numbers and results of a set, or of a learner against a set, for the tables of a run."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers by name, which are recorded with each update."""
+
+    def results(self) -> pd.DataFrame | None:
+        """Return a table of the members' results, which the run writes into a file at its end; None: there is none."""
 
 
 class MixedAgent(Agent):
@@ -163,12 +173,16 @@ class MixedAgent(Agent):
         return ()
 
     def metrics(self) -> dict[str, float]:
-        """Return numbers about the set for the tables of the run, by name; recorded with each update."""
+        """See `Record`."""
         return {}
 
     def results(self) -> pd.DataFrame | None:
-        """Return a table of the members' results, which the run writes into a file at its end; None: there is none."""
+        """See `Record`."""
         return None
+
+    def records(self, label: str) -> Mapping[str, Record]:
+        """Return the records of the set by their names in tables; label: the names of its players."""
+        return {label: self}
 
     # the seat
 

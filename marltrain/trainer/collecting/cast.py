@@ -10,7 +10,7 @@ from marltrain.core.errors import AgentError
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.policies.agents.mixed import MixedAgent, Record
 from marltrain.storage.state import State
 from marltrain.trainer.seats.seats import LearnerSeats
 
@@ -113,13 +113,15 @@ class Cast:
         return anew
 
     @property
-    def labels(self) -> list[str]:
-        """Name of each set in tables: its players' names joined by "+"."""
-        return ["+".join(self._names[player] for player in players) for players in self._players]
+    def records(self) -> dict[str, Record]:
+        """Records of the sets by name in tables: their players' names joined by "+", or learners they play against."""
+        labels = ("+".join(self._names[player] for player in players) for players in self._players)
+        return {name: own for label, each in zip(labels, self.sets, strict=True)
+                for name, own in each.records(label).items()}  # fmt: skip
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Return the sets' numbers for tables, {label: {name: value}}."""
-        return {label: found for label, each in zip(self.labels, self.sets, strict=True) if (found := each.metrics())}
+        """Return the sets' numbers for tables, {name: {metric: value}}."""
+        return {name: found for name, record in self.records.items() if (found := record.metrics())}
 
     def state(self) -> State:
         """Return the members that play now."""

@@ -28,11 +28,10 @@ def write_members(run: Run) -> None:
     """Write the results of the members of all sets of policies that keep results into members.parquet."""
     import pandas as pd
 
-    cast = run.actors.cast
-    tables = {label: table for label, each in zip(cast.labels, cast.sets, strict=True)
-              if (table := each.results()) is not None}  # fmt: skip
+    records = run.actors.cast.records
+    tables = {name: table for name, record in records.items() if (table := record.results()) is not None}
     if tables and run.context.folder is not None:
-        frames = [table.assign(player=label) for label, table in tables.items()]
+        frames = [table.assign(player=name) for name, table in tables.items()]
         frame = pd.concat(frames, ignore_index=True)
         with replacing(run.context.folder.path / MEMBERS_FILE) as beside:
             write_parquet(frame[["player", *frame.columns.drop("player")]], beside)

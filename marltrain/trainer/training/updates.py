@@ -124,7 +124,7 @@ class Updates:
         self.made = True
         if of_sets := self._of_sets():
             self._history.add_update(of_sets, rounds)
-            metrics = {**metrics, **of_sets}
+            metrics = {**metrics, **{name: {**metrics.get(name, {}), **found} for name, found in of_sets.items()}}
         self._counters.updates = max(scheduler.updates for scheduler in self.schedulers)
         self._counters.gradient_steps = self._gradient_steps() - self.base
         self._events.tell("on_update_end", metrics=metrics, rounds=rounds)
