@@ -1,6 +1,6 @@
 """Env steps/s of algorithms with continuous actions, in one thread.
 
-    python benchmarks/continuous.py [--steps 3000] [--plain] [--python PATH]
+    python benchmarks/continuous.py [--steps 3000] [--plain] [--python PATH] [--native]
     python benchmarks/continuous.py --ppo [--steps 400000] [--plain]
 
 SAC and TD3 on gymnasium/Pendulum-v1: one environment, one update an env step. Two sizes: 2x64 relu networks with
@@ -8,7 +8,8 @@ batches of 64 rows, and 2x256 with 256. Compiled passes (`jit_compile=True`) aft
 the programs are recorded; `--plain` measures passes that are not compiled. In turn with them, Stable-Baselines3 (torch)
 and SBX (JAX) with the same settings, as far as they are installed in the Python of `--python` (by default this one).
 Rates by the clock, and by processor time, which other load disturbs less. What compiling has left behind is collected
-before the clock starts, in each library: a single collection takes as long as hundreds of steps.
+before the clock starts, in each library: a single collection takes as long as hundreds of steps. `--native`: ours in
+marltrain/Pendulum-v1, whose updates are made inside of the call that steps the environment; the peers as before.
 
 `--ppo`: PPO in native games with continuous actions, in turn with the same in games with discrete ones: Pendulum beside
 CartPole, and simple_spread with both kinds of actions. The first third of the steps is warm-up.
@@ -24,7 +25,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -39,32 +40,34 @@ GAMES: tuple[tuple[str, dict[str, bool]], ...] = (
 MODULES = {"sb3": "stable_baselines3", "sbx": "sbx"}
 
 
-def ours(algo: str, width: int, batch: int, steps: int, *, compiled: bool) -> tuple[float, float]:
+def ours(env: str, algo: str, width: int, batch: int, steps: int, *, compiled: bool) -> tuple[float, float]:
     """Return seconds by the clock and of the processor for `steps` env steps of ours."""
     import marltrain as mt
 
-    started: list[tuple[float, float]] = []
-    stopped: list[tuple[float, float]] = []
+    class Clock(mt.Callback):
+        """Reads both clocks at the first end of an episode behind the warm-up, and at the end of training."""
 
-    def start(moment: mt.Moment) -> None:
-        if not started and moment.env_steps >= WARM:
-            gc.collect()
-            started.append((time.perf_counter(), time.process_time()))
+        only_watches = True  # batch steps stay in compiled calls
+        moments: ClassVar[list[tuple[float, float]]] = []
 
-    def stop(_: mt.Moment) -> None:  # before the tables of the result, for which pandas is imported
-        stopped.append((time.perf_counter(), time.process_time()))
+        def on_episode_end(self, moment: mt.Moment) -> None:
+            if not self.moments and moment.env_steps >= WARM:
+                gc.collect()
+                self.moments.append((time.perf_counter(), time.process_time()))
 
-    env = f"gymnasium/{ENV}"
+        def on_train_end(self, moment: mt.Moment) -> None:  # before the tables of the result, which load pandas
+            self.moments.append((time.perf_counter(), time.process_time()))
+
     agents = mt.make_agents(
         algo, env, seed=0, network=mt.MLP((width, width), "relu"), batch_size=batch, learning_starts=FIRST,
         capacity=100_000, jit_compile=compiled,
     )  # fmt: skip
     trainer = mt.DecentralizedTrainer(
         env, num_train_envs=1, test_freq=None, steps_per_train=WARM + steps, run_dir=False, progress=False, seed=0,
-        callbacks=[mt.LambdaCallback(on_update_end=start, on_train_end=stop)],
+        callbacks=[Clock()],
     )  # fmt: skip
     trainer.train(agents, [1], plot=False)
-    (wall, processor), (wall_end, processor_end) = started[0], stopped[0]
+    (wall, processor), (wall_end, processor_end) = Clock.moments
     return wall_end - wall, processor_end - processor
 
 
@@ -106,13 +109,16 @@ def ppo(game: int, steps: int, *, compiled: bool) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - processor
 
 
-def measured(python: str, name: str, algo: str, width: int, batch: int, steps: int) -> tuple[float, float] | None:
+def measured(
+    python: str, name: str, algo: str, width: int, batch: int, steps: int, *, native: bool = False
+) -> tuple[float, float] | None:
     """Run one measurement in a process of its own; None if the library is not installed there."""
     if name in MODULES:
         probe = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({MODULES[name]!r}) is None)"
         if subprocess.run([python, "-c", probe], check=False).returncode:
             return None
     command = [python, __file__, "--one", name, algo, str(width), str(batch), "--steps", str(steps)]
+    command += ["--native"] * native
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     wall, processor = json.loads(done.stdout.splitlines()[-1])
     return wall, processor
@@ -133,6 +139,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--ppo", action="store_true")
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--native", action="store_true")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -143,7 +150,8 @@ def main() -> None:
         elif name in MODULES:
             print(json.dumps(peer(name, algo, width, batch, given.steps)))
         else:
-            print(json.dumps(ours(algo, width, batch, given.steps, compiled=name != "plain")))
+            env = f"{'marltrain' if given.native else 'gymnasium'}/{ENV}"
+            print(json.dumps(ours(env, algo, width, batch, given.steps, compiled=name != "plain")))
         return
     own = "plain" if given.plain else "compiled"
     steps = given.steps or (400_000 if given.ppo else 3000)
@@ -157,7 +165,7 @@ def main() -> None:
         for width, batch in SIZES:
             for name in (own, *MODULES):
                 python = given.python if name in MODULES else sys.executable
-                seconds = measured(python, name, algo, width, batch, steps)
+                seconds = measured(python, name, algo, width, batch, steps, native=given.native)
                 print_rate(f"{algo} 2x{width} batch {batch} {name}", steps, seconds)
 
 
