@@ -61,6 +61,7 @@ _HOME = {
     "LSTM": "marltrain.policies.networks.specs",
     "LambdaCallback": "marltrain.trainer.events.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
+    "LeagueReport": "marltrain.rivals.league_report",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
     "League": "marltrain.rivals.league",
     "LearningRateRangeTest": "marltrain.tools.finding.range_test",
@@ -142,6 +143,7 @@ _HOME = {
     "find_optimizer": "marltrain.tools.finding.find",
     "gae": "marltrain.policies.algorithms.returns",
     "in_random_order": "marltrain.policies.interface.algorithm",
+    "league_report": "marltrain.rivals.rate_league",
     "linear": "marltrain.policies.hyperparameters.schedules",
     "list_environments": "marltrain.envs",
     "load": "marltrain.policies.agents.saving",
@@ -310,8 +312,10 @@ if TYPE_CHECKING:
     )
     from marltrain.rivals.exploitability import exploitability as exploitability
     from marltrain.rivals.league import League as League
+    from marltrain.rivals.league_report import LeagueReport as LeagueReport
     from marltrain.rivals.opponent_pool import OpponentPool as OpponentPool
     from marltrain.rivals.psro import PSROResult as PSROResult, psro as psro
+    from marltrain.rivals.rate_league import league_report as league_report
     from marltrain.rivals.round_robin import RoundRobin as RoundRobin, round_robin as round_robin
     from marltrain.rivals.standings import Standing as Standing
     from marltrain.rivals.tictactoe import (

@@ -79,6 +79,7 @@ COMMANDS = {
     "replay": _command("show or film an episode of an evaluation again", "replay", "replay"),
     "plot": _command("draw the learning curves of runs", "plot", "plot"),
     "compare": _command("compare groups of runs over their seeds", "compare", "compare"),
+    "league": _command("rate a run's learners, their earlier versions and others", "league", "league"),
     "export": _command("write a run's policies to files that other programs run", "export", "export"),
     "eval": _command("play a run's agents over a grid of arguments and opponents", "evaluate", "eval", "run_eval"),
     "settings": _command("list the settings of an algorithm", "settings", "settings"),

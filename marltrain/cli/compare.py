@@ -8,7 +8,7 @@ from typing import Any
 from marltrain.cli.options import Parser, integer, pop_given
 from marltrain.cli.output import say
 from marltrain.core.errors import ConfigError
-from marltrain.storage.files import made_folder, path_of
+from marltrain.storage.files import made_folder
 
 
 def add_compare_arguments(parser: Parser) -> None:
@@ -30,13 +30,14 @@ def compare(options: dict[str, Any]) -> None:
     """Compare the runs, print the tables and write the report."""
     from marltrain.tools.comparing.compare import compare as compare_runs
     from marltrain.tools.comparing.report import as_text, write_report
+    from marltrain.tools.html_page import page_file
 
     runs, named, out = options.pop("runs", []), options.pop("group", []), options.pop("out", "comparison.html")
     if runs and named:
         raise ConfigError("compare takes runs, or groups of runs with --group, not both")
     ranges = _ranges(options.pop("range", []))
     given = pop_given(options, "metric", "score", "resamples")
-    made_folder(path_of(out, "--out").parent, "--out")
+    made_folder(page_file(out).parent, "--out")
     compared = compare_runs(_groups(named) if named else runs, ranges=ranges, **given)
     say(f"{as_text(compared)}\n")
     write_report(compared, out)

@@ -93,12 +93,35 @@ class RoundRobin:
 
         return pd.DataFrame(self.scores, index=list(self.names), columns=list(self.names))
 
-    def cycles(self) -> list[tuple[str, str, str]]:
+    def pairs(self) -> pd.DataFrame:
+        """Return a table with a row for each pair: its games, and of the first player the wins, draws and losses.
+
+        Columns: "first", "second", "games", "wins", "draws", "losses", "score" (share of the points), "return" and
+        "return_second": mean returns of both.
+        """
+        import pandas as pd
+
+        i, j = np.triu_indices(len(self.names), 1)
+        names, found = np.array(self.names, object), self.outcomes[i, j]
+        return pd.DataFrame({
+            "first": names[i], "second": names[j], "games": found.sum(1), "wins": found[:, WIN],
+            "draws": found[:, DRAW], "losses": found[:, LOSS], "score": self.scores[i, j], "return": self.returns[i, j],
+            "return_second": self.returns[j, i],
+        })  # fmt: skip
+
+    def cycles(self, level: float | None = None) -> list[tuple[str, str, str]]:
         """Return the triples (a, b, c) where a wins against b, b against c, and c against a: by more than half.
 
         Each cycle is named once; it begins with its first player in the order of `names`.
+
+        level: the confidence of each of the three results (see `rivals.ratings.score_bounds`), at least 0.5; None: all
+            results count.
         """
         ahead = np.nan_to_num(self.scores, nan=0.5) > 0.5
+        if level is not None:
+            if not 0.5 <= level < 1:
+                raise ConfigError(f"cycles: expected a level of at least 0.5 and below 1, got {level}")
+            ahead &= score_bounds(self.outcomes, level).T < 0.5  # the bound of the other's score
         found = [
             (i, j, k)
             for i, j, k in permutations(range(len(self.names)), 3)

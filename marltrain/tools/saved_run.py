@@ -47,6 +47,18 @@ def open_run(
     custom_objects, device: see `marltrain.load`.
     """
     folder = complete_folder(run)
+    name, env_args = environment_of(folder, env)
+    played, chosen = agents_of(folder, agents, custom_objects, device)
+    if isinstance(played, Mapping):
+        played = in_seats(played, probe(name, env_args), str(folder / chosen))
+    return SavedRun(name, env_args, list(played), chosen)
+
+
+def environment_of(folder: Path, env: str | None = None) -> tuple[str, dict[str, Any]]:
+    """Return the environment of a run, and its arguments; env: see `open_run`.
+
+    Raises SaveError for a folder that is not a run's, and for an environment of the user's own that is not named.
+    """
     config = read_config(folder / CONFIG)
     named, env_args = config.get("env"), config.get("env_args")
     if not isinstance(named, str) or not isinstance(env_args, dict):
@@ -54,11 +66,7 @@ def open_run(
     if env is None and not imports_only_known(named):
         raise SaveError(f"{folder / CONFIG}: the run's environment is {named!r}. No file may choose what code is run: "
                         f"if you know this one, name it yourself with {written('env=...', '--env')}")  # fmt: skip
-    played, chosen = agents_of(folder, agents, custom_objects, device)
-    name = named if env is None else env
-    if isinstance(played, Mapping):
-        played = in_seats(played, probe(name, env_args), str(folder / chosen))
-    return SavedRun(name, env_args, list(played), chosen)
+    return named if env is None else env, env_args
 
 
 def agents_of(

@@ -85,11 +85,11 @@ def load(
     differs from the framework of a CustomAgent's model or of a tianshou algorithm, or if `device` is given for them.
     """
     found = read_agents(path)
-    agents = _restored(found, custom_objects, backend, device)
+    agents = restored_agents(found, custom_objects, backend, device)
     return dict(zip(found.players, agents, strict=True)) if found.by_name else agents
 
 
-def _restored(
+def restored_agents(
     found: SavedAgents, custom_objects: Mapping[Any, Any] | None, backend: str | None, device: str | None
 ) -> list[Agent]:
     """Return the agents of the seats; see `load`."""

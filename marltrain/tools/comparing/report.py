@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from marltrain.core.version import __version__
-from marltrain.tools.comparing import html_page
+from marltrain.tools import html_page
 from marltrain.tools.comparing.result import Comparison
 from marltrain.tools.text_table import interval, number, text_table
 from marltrain.trainer.reporting.curves import Curve

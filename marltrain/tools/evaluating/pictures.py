@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,8 +80,19 @@ def draw_wins(found: EvaluationResult) -> Figure:
 
 def draw_matrix(found: EvaluationResult) -> Figure:
     """Draw the cross-play matrix: shares of wins if the game has winners, else mean returns."""
-    value = "won" if found.has_winners else "return"
-    matrix = found.matrix(value)
+    matrix = found.matrix("won" if found.has_winners else "return")
+    if found.has_winners:
+        return draw_cells(matrix, (0.0, 1.0), "{:.2f}".format, "share of wins")
+    values = matrix.to_numpy(float)
+    return draw_cells(matrix, (float(values.min()), float(values.max())), number, "mean return")
+
+
+def draw_cells(matrix: pd.DataFrame, limits: tuple[float, float], text: Callable[[float], str], value: str) -> Figure:
+    """Draw a table of agents (rows) against agents as colored cells.
+
+    limits: values of the first and the last color.  text: returns a value as text.  value: its name.  nan: no cell.
+    """
+    low, high = limits
     size = len(matrix)
     names = labels(matrix.index, inches=NAMES)
     widest = max(map(width_of, map(unescaped, names)))
@@ -89,18 +100,17 @@ def draw_matrix(found: EvaluationResult) -> Figure:
     figure = new_figure(SIDES + widest + width, 1.4 + widest / 2 + CELL[1] * size)
     ax = figure.subplots()
     values = matrix.to_numpy(float)
-    low, high = (0.0, 1.0) if value == "won" else (float(values.min()), float(values.max()))
     shown = ax.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
-    for i, j in np.ndindex(values.shape):
+    for i, j in np.argwhere(np.isfinite(values)).tolist():
         dark = values[i, j] - low < 0.6 * (high - low)
-        text = f"{values[i, j]:.2f}" if value == "won" else number(float(values[i, j]))
-        ax.text(j, i, text, ha="center", va="center", color="white" if dark else "black", fontsize=9)
+        color = "white" if dark else "black"
+        ax.text(j, i, text(float(values[i, j])), ha="center", va="center", color=color, fontsize=9)
     ax.set_xticks(range(size), names, rotation=30, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(size), names)
     ax.tick_params(colors=INK, labelsize=9)
     name_axes(ax, "against", "agent")
     bar = figure.colorbar(shown, ax=ax)
-    bar.set_label("share of wins" if value == "won" else "mean return", color=INK)
+    bar.set_label(value, color=INK)
     return figure
 
 

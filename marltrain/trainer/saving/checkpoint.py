@@ -287,6 +287,11 @@ def newest(run_dir: Path) -> Path | None:
     return run_dir / FOLDER / str(numbers[-1]) if numbers else None
 
 
+def all_of(run_dir: Path) -> list[Path]:
+    """Return the folders of a run's checkpoints, oldest first."""
+    return [run_dir / FOLDER / str(number) for number in _numbers(run_dir / FOLDER)]
+
+
 def _numbers(folder: Path) -> list[int]:
     """Return the env steps of the checkpoints in a folder, oldest first."""
     if not folder.is_dir():

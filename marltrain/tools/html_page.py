@@ -22,9 +22,7 @@ p, li { overflow-wrap: anywhere; } footer { color: #666; font-size: .85rem; marg
 
 def write_page(path: str | Path, title: str, parts: Sequence[str]) -> Path:
     """Write a page of HTML parts; return its path. Raises ConfigError unless the name ends in .html."""
-    file = path_of(path, "the report", ConfigError)
-    if file.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"a report's name must end in .html, got {str(path)!r}")
+    file = page_file(path)
     head = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -32,6 +30,14 @@ def write_page(path: str | Path, title: str, parts: Sequence[str]) -> Path:
     )
     with replacing(file) as beside:
         beside.write_text("\n".join([head, *parts, "</body></html>\n"]), encoding="utf-8")
+    return file
+
+
+def page_file(path: str | Path) -> Path:
+    """Return the path of a page; raises ConfigError unless the name ends in .html."""
+    file = path_of(path, "the report", ConfigError)
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"a report's name must end in .html, got {str(path)!r}")
     return file
 
 

@@ -1,0 +1,280 @@
+"""The players of a league from the folder of a run: learners at the end, their earlier versions, and other members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.layout import Array
+from marltrain.core.remedies import written
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.agents.files import DESCRIPTION, RUN_AGENTS, SavedAgents, read_agents
+from marltrain.policies.agents.fixed import RandomAgent
+from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.policies.agents.saving import restored_agents
+from marltrain.policies.batches.batch import AgentState
+from marltrain.rivals.league_pool import EXPLOITER, LEAGUE_EXPLOITER
+from marltrain.rivals.league_results import LeagueResults
+from marltrain.rivals.standings import Standings
+from marltrain.storage.files import complete_folder
+from marltrain.storage.state import State
+from marltrain.tools.saved_run import environment_of
+from marltrain.trainer.reporting.config_file import CONFIG, read_config
+from marltrain.trainer.reporting.curves import read_tests
+from marltrain.trainer.reporting.history import EPISODES_FILE, TESTS_FILE
+from marltrain.trainer.saving.checkpoint import FoundCheckpoint, all_of, find, newest
+
+BEST, LAST = RUN_AGENTS
+RANDOM = "random"
+"""Name of the player that chooses its actions at random."""
+
+EXPLOITERS = (EXPLOITER, LEAGUE_EXPLOITER)
+FIXED = (MixedAgent.saved_as, "frozen", RANDOM)
+"""Saved types of agents that never learn."""
+
+
+@dataclass(frozen=True, eq=False)
+class RatedPlayer:
+    """A player of the round robin of a report.
+
+    learner: the learner that it is, or was; "" for others.  final: whether it is a learner at the end of training.
+    exploits: whether this learner is an exploiter, which begins again, so that its earlier versions are no measure.
+    env_steps: of the run, when the learner was like this; nan for others.  elo: its points in training; nan: not known.
+    """
+
+    name: str
+    agent: Agent
+    learner: str = ""
+    final: bool = False
+    exploits: bool = False
+    env_steps: float = np.nan
+    elo: float = np.nan
+
+    @property
+    def earlier(self) -> bool:
+        """Whether it is an earlier version of a learner."""
+        return bool(self.learner) and not self.final
+
+
+@dataclass(frozen=True)
+class SavedLeague:
+    """The players of a run.
+
+    name: of the run's folder.  source: the files of the learners at the end, in the folder.
+    players: the learners, then their earlier versions in order of time, then the others.
+    """
+
+    name: str
+    source: str
+    env: str
+    env_args: dict[str, Any]
+    players: list[RatedPlayer]
+
+
+def read_league(
+    run: str | Path,
+    *,
+    members: int,
+    env: str | None = None,
+    custom_objects: Mapping[Any, Any] | None = None,
+    device: str | None = None,
+) -> SavedLeague:
+    """Read the players of a run; the run may have been killed, if it has a checkpoint.
+
+    Earlier versions are those in the run's pools; of a run without a pool its checkpoints and its best agents.
+
+    members: largest number of earlier versions, which are spread evenly over training; the first and the last are
+        always among them.  env: see `tools.saved_run.open_run`.  custom_objects, device: see `marltrain.load`.
+    Raises SaveError for a folder that is not a run's or has no agents yet, and ConfigError for a run without a learner.
+    """
+    folder = complete_folder(run)
+    name, env_args = environment_of(folder, env)
+    seats = _seats(folder)
+    found = _newest(folder, seats)
+
+    def restored(saved: SavedAgents) -> list[Agent]:
+        return restored_agents(saved, custom_objects, None, device)
+
+    agents = restored(found.saved)
+    learners = _learners(found.saved, seats)
+    if not learners:
+        raise ConfigError(f"{folder}: no agent of this run learned, so it has no versions to compare")
+    pools = {agent: seat for seat, agent in enumerate(agents) if isinstance(agent, MixedAgent)}
+    finals = [
+        RatedPlayer(
+            _named("final", label, learners),
+            agents[seat],
+            label,
+            True,
+            label.rpartition("_")[0] in EXPLOITERS,
+            found.env_steps,
+        )
+        for label, seat in learners.items()
+    ]
+    others: list[RatedPlayer] = []
+    if pools:
+        elos = [_elo(found.saved.states[found.saved.seats[seat]], list(learners)) for seat in pools.values()]
+        if len(pools) == 1:
+            finals = [replace(player, elo=elos[0][0].get(player.learner, np.nan)) for player in finals]
+        members_of = [_members(pool, elo[1], learners) for pool, elo in zip(pools, elos, strict=True)]
+        versions = [player for players in members_of for player in players if player.learner]
+        others = [player for players in members_of for player in players if not player.learner]
+    else:
+        versions = [
+            RatedPlayer(
+                f"{_named('best' if earlier.best else 'at', label, learners)} {earlier.env_steps:.0f}",
+                restored(earlier.saved)[seat], label, env_steps=earlier.env_steps,
+            )
+            for earlier in _kept(folder, seats) for label, seat in learners.items()
+        ]  # fmt: skip
+    versions = [player for player in versions if not player.env_steps >= found.env_steps]
+    chosen = _spread(versions, members)
+    return SavedLeague(folder.name, found.source, name, env_args, _unique([*finals, *chosen, *others]))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Saved agents of all seats, and the env steps of the run; source: the files, in the run's folder."""
+
+    saved: SavedAgents
+    env_steps: float
+    source: str
+    best: bool = False
+
+
+def _seats(folder: Path) -> list[dict[str, Any]]:
+    """Return what config.json tells of the seats: "player", "agent_index" and "learns" of each."""
+    kinds = {"player": str, "agent_index": int, "learns": bool}
+    config = State(read_config(folder / CONFIG), {}, str(folder / CONFIG))
+    found = [State(seat, {}, config.place("seats")) for seat in config.values("seats", dict)]
+    return [{key: seat.value(key, kind) for key, kind in kinds.items()} for seat in found]
+
+
+def _newest(folder: Path, seats: Sequence[Mapping[str, Any]]) -> _Found:
+    """Return the newest agents of a run: those of its end, or of a checkpoint that was written later."""
+    last, checkpoint = folder / LAST / DESCRIPTION, newest(folder)
+    if checkpoint is not None and not _older(checkpoint, last):
+        return _in_checkpoint(folder, find(checkpoint), seats)
+    if not last.is_file():
+        raise SaveError(
+            f"{folder}: has no agents of the end of training and no checkpoint: let the run end, or train with "
+            f"{written('callbacks=[mt.Checkpoint(...)]', '--checkpoint STEPS')}"
+        )
+    return _Found(read_agents(folder / LAST), _env_steps(folder), f"{LAST}/")
+
+
+def _older(checkpoint: Path, last: Path) -> bool:
+    return last.is_file() and checkpoint.stat().st_mtime < last.stat().st_mtime
+
+
+def _in_checkpoint(folder: Path, found: FoundCheckpoint | None, seats: Sequence[Mapping[str, Any]]) -> _Found:
+    """Return the agents in a checkpoint; each is there once, under the number of its first seat."""
+    if found is None:
+        raise SaveError(f"{folder}: its checkpoint was removed meanwhile")
+    indices = [seat["agent_index"] for seat in seats]
+    agents = list(dict.fromkeys(indices))
+    with found.taken():
+        held = found.state.part("agents").part("agents")
+        parts = [held.part(str(indices.index(agent))) for agent in agents]
+    states = [AgentState(part.info, part.arrays, part.name) for part in parts]
+    players = [seat["player"] for seat in seats]
+    saved = SavedAgents(found.path, states, [agents.index(index) for index in indices], players, False)
+    return _Found(saved, float(found.manifest["env_steps"]), found.path.relative_to(folder).as_posix())
+
+
+def _kept(folder: Path, seats: Sequence[Mapping[str, Any]]) -> list[_Found]:
+    """Return the agents in all checkpoints of a run, and its best agents."""
+    found = [_in_checkpoint(folder, find(path), seats) for path in all_of(folder)]
+    if (folder / BEST / DESCRIPTION).is_file():
+        tests = read_tests(folder)
+        steps = float(tests["env_steps"][tests["best"].astype(bool)].iloc[-1])
+        found.append(_Found(read_agents(folder / BEST), steps, f"{BEST}/", best=True))
+    return found
+
+
+def _env_steps(folder: Path) -> float:
+    """Return the env steps at the end of a run, by its tables; nan for a run without a test and an episode."""
+    import pandas as pd
+
+    steps = [np.nan]
+    for name in (TESTS_FILE, EPISODES_FILE):
+        if (folder / name).is_file():
+            steps += pd.read_parquet(folder / name, columns=["env_steps"])["env_steps"].tolist()[-1:]
+    return float(np.nanmax(steps)) if len(steps) > 1 else np.nan
+
+
+def _learners(saved: SavedAgents, seats: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the first seat of each agent that learns, by the names of its players."""
+    found: dict[int, list[int]] = {}
+    for i, (index, seat) in enumerate(zip(saved.seats, seats, strict=True)):
+        if seat["learns"] and saved.states[index].info.get("type") not in FIXED:
+            found.setdefault(index, []).append(i)
+    return {"+".join(seats[i]["player"] for i in held): held[0] for held in found.values()}
+
+
+def _named(what: str, learner: str, learners: Mapping[str, int]) -> str:
+    return what if len(learners) == 1 else f"{learner} {what}"
+
+
+def _elo(state: State, learners: Sequence[str]) -> tuple[dict[str, float], Array | None]:
+    """Return the Elo points in the state of a set of policies: of the learners by name, and of members by number.
+
+    None: the set keeps no results.
+    """
+    if "standings" not in state.info:
+        return {}, None
+    results, members = state.part("standings"), state.part("pool").count("next")
+    if "learners" in state.info:  # the pool of a league
+        names = state.names("learners")
+        league = LeagueResults(len(names), 1.0)
+        league.restore(results, members)
+        return dict(zip(names, league.ratings.tolist(), strict=False)), league.ratings[len(names) :]
+    standings = Standings(1.0)
+    standings.restore(results, members)
+    return dict.fromkeys(learners, standings.learners), standings.rating
+
+
+def _members(pool: MixedAgent, elo: Array | None, learners: Mapping[str, int]) -> list[RatedPlayer]:
+    """Return the members of a pool; elo: see `_elo`. Versions of its agents are those of the learner if it is alone."""
+    players = []
+    for member in pool.members:
+        points = np.nan if elo is None else float(elo[member.number])
+        agent = pool.member(member.number)
+        if member.given:
+            players.append(RatedPlayer(member.name, agent, elo=points))
+            continue
+        learner = next(iter(learners)) if len(learners) == 1 else member.name.partition(" at ")[0]
+        players.append(RatedPlayer(member.name, agent, learner, env_steps=float(member.env_steps), elo=points))
+    return players
+
+
+def _spread(versions: Sequence[RatedPlayer], most: int) -> list[RatedPlayer]:
+    """Return at most `most` versions in order of time: equally many of each learner, evenly from the first to the last.
+
+    Of each learner two are returned in any case.
+    """
+    of: dict[str, list[RatedPlayer]] = {}
+    for player in sorted(versions, key=lambda player: player.env_steps):
+        of.setdefault(player.learner, []).append(player)
+    chosen = []
+    for own in of.values():
+        number = min(len(own), max(2, most // len(of)))
+        chosen += [own[round(place)] for place in np.linspace(0, len(own) - 1, number)]
+    return sorted(chosen, key=lambda player: player.env_steps)
+
+
+def _unique(players: Sequence[RatedPlayer]) -> list[RatedPlayer]:
+    """Return the players with different names: a number is added to names that occur again; and one random player."""
+    if not any(isinstance(player.agent, RandomAgent) for player in players):
+        players = [*players, RatedPlayer(RANDOM, RandomAgent())]
+    names: dict[str, int] = {}
+    result = []
+    for player in players:
+        names[player.name] = number = names.get(player.name, 0) + 1
+        result.append(player if number == 1 else replace(player, name=f"{player.name} ({number})"))
+    return result
