@@ -52,7 +52,7 @@ def prioritized(weighting: str, power: float) -> Law:
 
 
 def law_of(choose: Any, weighting: str, power: float, who: str) -> Law:
-    """Return the law of the argument `choose` of a pool: a name of `CHOICES` (or British "prioritised"), or a function.
+    """Return the law of the argument `choose` of a pool: a name of `CHOICES`, also in British spelling, or a function.
 
     who: name of the pool's class, for messages.  Raises ConfigError for another value.
     """

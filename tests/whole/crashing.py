@@ -21,7 +21,7 @@ import numpy as np
 import marltrain as mt
 from tests.whole.resuming import CASES
 
-NAMES = ("ppo by turns", "dqn", "ragged", "native")
+NAMES = ("ppo by turns", "dqn", "ragged", "native", "league")
 EVERY = 15
 """Env steps between checkpoints: writing them takes a good part of such a run."""
 

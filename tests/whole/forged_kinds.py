@@ -111,7 +111,7 @@ KINDS: dict[str, Case] = {
         "ppo", "dqn", "ppo by turns", "dqn by turns", "ragged", "mixed", "line-up", "boxes and pictures", "frames",
         "frames on-policy", "agent of one's own", "dqn shares memory", "gymnasium", "masks change", "custom",
         "tianshou", "mappo", "mappo by turns", "qmix", "matd3", "gru by turns", "lstm from a memory", "sac with a gru",
-        "td3", "sac by turns", "acer and trpo by turns", "one agent in two seats", "ppo normalizes", "noisy",
+        "td3", "sac by turns", "acer and trpo by turns", "one agent in two seats", "ppo normalizes", "noisy", "league",
     )},
     "compiled dqn": _native(POLE, dqn, (1,), **FAST, **OFTEN),
     "compiled dqn of three": _native(SPREAD, dqn, (1, 1, 1), **FAST, **OFTEN),

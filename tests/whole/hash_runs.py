@@ -120,7 +120,12 @@ def observations(space: Any) -> Any:
 
 
 def actions(agent: Any) -> Left:
-    """Return an agent's actions for fixed observations, at two steps of an episode, the second with exploration."""
+    """Return an agent's actions for fixed observations, at two steps of an episode, the second with exploration.
+
+    A set of policies has none, since a member is drawn for each episode.
+    """
+    if isinstance(agent, mt.MixedAgent):
+        return []
     seen = observations(agent.observation_space)
     if not isinstance(agent, mt.LearningAgent):
         return [np.asarray(agent.act(seen, explore=explore)) for explore in (False, True)]

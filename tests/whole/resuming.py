@@ -19,6 +19,7 @@ import marltrain as mt
 from marltrain.core.errors import SaveError
 from marltrain.storage.checks import counted, of_type
 from marltrain.storage.state import State
+from marltrain.trainer.seats.by_player import without_seats
 from tests.gymnasium_toys import Film
 from tests.toys import Crowd, Identity, Motley, Relay
 
@@ -29,17 +30,18 @@ SMALL = mt.MLP(hidden=(8,))
 class Case:
     """A run of `steps` env steps, stopped after `at`.
 
-    agents: makes them.  settings: the trainer's.  again: what may be another when it is resumed.
+    agents: makes them, or a league.  settings: the trainer's.  again: what may be another when it is resumed.
     """
 
     env: Any
-    agents: Callable[[], list[mt.Agent]]
+    agents: Callable[[], Any]
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     again: dict[str, Any] = dataclasses.field(default_factory=dict)
-    learning: tuple[int, ...] = (1, 1)
+    learning: tuple[int, ...] | None = (1, 1)
     exploring: tuple[int, ...] | None = None
     test_agents: Callable[[list[mt.Agent]], list[mt.Agent]] | None = None
+    rotate: bool = False
     callbacks: Callable[[], list[mt.Callback]] = list
     at: int = 81
     steps: int = 165
@@ -62,8 +64,16 @@ class Case:
         )  # fmt: skip
         agents = self.agents()
         line_up = None if self.test_agents is None else self.test_agents(agents)
-        result = trainer.train(agents, self.learning, self.exploring, plot=False, test_agents=line_up, resume=resume)
-        return trainer, agents, result
+        result = trainer.train(
+            agents, self.learning, self.exploring, plot=False, rotate=self.rotate, test_agents=line_up, resume=resume
+        )
+        return trainer, without_seats(agents), result
+
+
+def league() -> mt.League:
+    """A league whose exploiters begin again before and after the stop."""
+    agent = ppo(Relay)[0]
+    return mt.League(agent, every_steps=24, size=4, longest=36, present=0.3, members={"random": mt.RandomAgent()})
 
 
 def left(trainer: mt.DecentralizedTrainer, agents: list[mt.Agent], result: dict[str, Any]) -> dict[str, Any]:
@@ -267,6 +277,8 @@ CASES = {
         Switch({11: masked([0, 1], [1, 0]), 27: masked([1, 1], [0, 1]), 34: faster, 41: masked([1, 0], [1, 1])})]),
     "tensorflow": Case(Identity, lambda: [
         *ppo(Identity, backend="tensorflow")[:1], *dqn(Identity, backend="tensorflow")[1:]], at=63, steps=120),
+    "league": Case(Relay, league, {}, {"num_train_envs": 6, "test_freq": 14}, learning=None, rotate=True,
+                   at=84),
     "agent of one's own": Case(Identity, lambda: [Counting(), *dqn(Identity)[1:]]),
     "custom": Case(Identity, custom),
     "tianshou": Case(Identity, tianshou),

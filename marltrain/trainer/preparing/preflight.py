@@ -34,11 +34,13 @@ def warn_of_early_end(
     steps_per_train: int | None,
     *,
     begun: bool = False,
+    matches: int = 1,
 ) -> None:
     """Warn if training ends before the first update of an agent that should learn.
 
     learning: [P] bool.  steps_per_train: budget in env steps; for other budgets nothing can be computed in advance.
     begun: the agents have learned before, so `learning_starts` may already be reached.
+    matches: among which the environments of the run are divided; num_envs: of a match.
     """
     if steps_per_train is None:
         return
@@ -46,8 +48,8 @@ def warn_of_early_end(
         needs, schedule = seated.learner.needs, schedule_of(seated, defaults)
         schedule = replace(schedule, learning_starts=0) if begun else schedule
         on_policy = needs is not None and needs.on_policy
-        first = first_update(schedule, num_envs, on_policy=on_policy)
-        if first > -(-steps_per_train // num_envs) * num_envs:
+        first = matches * first_update(schedule, num_envs, on_policy=on_policy)
+        if first > -(-steps_per_train // (matches * num_envs)) * matches * num_envs:
             own = "" if on_policy else (
                 f", learning_starts={schedule.learning_starts:,}, update_per_step={schedule.update_per_step:g}"
             )  # fmt: skip

@@ -15,7 +15,7 @@ from marltrain.core.seeds import child_seed
 from marltrain.core.spec import EnvSpec
 from marltrain.envs import VectorEnv
 from marltrain.envs.goals import goal_reward
-from marltrain.envs.matches import MatchesVectorEnv
+from marltrain.envs.matches import MatchesVectorEnv, divided
 from marltrain.envs.population import PopulationVectorEnv, plain_names
 from marltrain.envs.python.probe import closed
 from marltrain.envs.rotating import RotatingVectorEnv
@@ -242,9 +242,9 @@ def _check_learners(
         check_one_reward(updated, setup.team_reward)
     check_lag(seating.learners, settings.lag)
     check_sets(seating.agents, settings, copies=len(setup.source.copies))
-    matches = settings.num_train_envs // num_envs
-    steps = None if settings.steps_per_train is None else settings.steps_per_train // matches
-    warn_of_early_end(seating.learners, learning, num_envs, defaults, steps, begun=begun)
+    warn_of_early_end(
+        seating.learners, learning, num_envs, defaults, settings.steps_per_train, begun=begun, matches=divided(envs)
+    )
 
 
 def _prepare_callbacks(
