@@ -22,6 +22,8 @@ class EndTable:
 
     obs: array name -> [N, ...] in the storage format of the ring.  legal: [N, A] bool or None.
     time: [N] int64, the batch step at which the end was recorded.
+    unused, num_unused: [N] and [1] int64, unused entries are the first `num_unused` ones of `unused`; the last of them
+      are allocated first.
     """
 
     def __init__(self, obs: Mapping[str, Array], legal: Array | None) -> None:
@@ -29,20 +31,20 @@ class EndTable:
         self.obs = {name: np.zeros((START, *column.shape[3:]), column.dtype) for name, column in obs.items()}
         self.legal = None if legal is None else np.zeros((START, legal.shape[-1]), bool)
         self.time = np.zeros(START, np.int64)
-        self._unused = list(range(START))
+        self.unused, self.num_unused = np.arange(START, dtype=np.int64), np.array([START], np.int64)
 
     @property
     def used(self) -> int:
         """Number of allocated entries."""
-        return len(self.time) - len(self._unused)
+        return len(self.time) - int(self.num_unused[0])
 
     def add(self, obs: Mapping[str, Array], legal: Array | None, player: Array, env: Array, time: int) -> Array:
         """Copy `obs[player, env]` and `legal[player, env]` into new entries and return their indices, [n] int64."""
-        while len(self._unused) < len(player):
+        while self.num_unused[0] < len(player):
             self._grow()
-        split = len(self._unused) - len(player)
-        entries = np.array(self._unused[split:], np.int64)
-        del self._unused[split:]
+        first = int(self.num_unused[0]) - len(player)
+        entries = self.unused[first : first + len(player)].copy()
+        self.num_unused[0] = first
         for name, column in self.obs.items():
             column[entries] = obs[name][player, env]
         if self.legal is not None and legal is not None:
@@ -52,13 +54,15 @@ class EndTable:
 
     def free(self, entries: Array) -> None:
         """Release entries to which no row points any more."""
-        self._unused.extend(entries.tolist())
+        first = int(self.num_unused[0])
+        self.unused[first : first + len(entries)] = entries
+        self.num_unused[0] = first + len(entries)
 
     def state(self) -> State:
         """Return all entries and the indices of unused entries."""
         legal = {} if self.legal is None else {"legal": self.legal}
         obs = {f"obs/{name}": column for name, column in self.obs.items()}
-        return State({}, {**obs, **legal, "time": self.time, "unused": np.array(self._unused, np.int64)})
+        return State({}, {**obs, **legal, "time": self.time, "unused": self.unused[: self.num_unused[0]].copy()})
 
     def load(self, state: State) -> None:
         """Load a state that `check_ends` accepts; raises SaveError for a wrong number of entries."""
@@ -73,7 +77,8 @@ class EndTable:
         if self.legal is not None:
             self.legal[...] = arrays["legal"]
         self.time[...] = arrays["time"]
-        self._unused = arrays["unused"].tolist()
+        self.num_unused[0] = 0
+        self.free(arrays["unused"])
 
     def _grow(self) -> None:
         held = len(self.time)
@@ -84,7 +89,8 @@ class EndTable:
         self.obs = {name: doubled(column) for name, column in self.obs.items()}
         self.legal = None if self.legal is None else doubled(self.legal)
         self.time = doubled(self.time)
-        self._unused.extend(range(held, 2 * held))
+        self.unused = doubled(self.unused)
+        self.free(np.arange(held, 2 * held))
 
 
 def check_ends(state: State, pointers: Array, now: int, obs: dict[str, Array], legal: Array | None) -> None:

@@ -210,9 +210,9 @@ class PrioritizedChoice(UniformChoice):
         if self.replay.window is not None:
             self.windows.set(ring.now, np.maximum(self._first, ring.oldest))
         outdated = self.set_numbers()
+        record["open"] = address_of(ring.open)
         if record["synced"] != ring.now:
             follow_program()(self.address, ring.now)
-            self._wait()
         if outdated:
             rebuild_program()(self.address)
         if self._withdrawn:

@@ -5,6 +5,7 @@ See `rows` for the terms.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import ref
@@ -155,26 +156,26 @@ class Ring(Rows):
 
     @property
     def room(self) -> int:
-        """Number of rows that can begin before one overwrites a row that is still needed, if all players act in each.
+        """Number of rows that can begin before one overwrites a row that a reader may still need.
 
-        The value is 0 if some players do not act in the newest row, if images are stacked, and with a reservoir.
+        The value is 0 if images are stacked, and with a reservoir: compiled code does not write such rows.
         """
-        if self.deepest > 1 or self.reservoir is not None or not self._everyone_turn:
+        if self.deepest > 1 or self.reservoir is not None:
             return 0
         held = [holder.earliest for reference in self._holders if (holder := reference()) is not None]
-        return min([self.capacity - 1, *(self.capacity + earliest - self.now - 1 for earliest in held)])
+        return max(0, min([sys.maxsize, *(self.capacity + earliest - self.now - 1 for earliest in held)]))
 
     def advanced(self, decided: int, begun: int) -> None:
-        """Update the counters after compiled code wrote rows in which all players act; see `room`.
+        """Update the counters after compiled code wrote rows; see `room`.
 
         decided: number of rows with decisions, from the newest row on.  begun: number of rows begun after it.
-        `memory.compiled.ring_kernel` writes the rows.
+        `memory.compiled.ring_kernel` writes the rows, `open`, `turn` and `drawable_count`.
         """
         self.now += begun
-        self._everyone_open = decided > begun
-        self.coming = self.now + self._everyone_open
+        self.coming = self.now + (decided > begun)
         self.oldest = max(self.oldest, self.now - self.capacity + 1)
-        self.open.fill(self.now if self._everyone_open else -1)
+        self._everyone_turn = bool(self.turn.all())
+        self._everyone_open = decided > begun and self._everyone_turn
 
     def abandon(self, envs: Array | None = None) -> None:
         """Abandon the open rows of all or some environments: they are never closed. Earlier rows remain drawable."""

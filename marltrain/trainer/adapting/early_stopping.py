@@ -33,7 +33,6 @@ class EarlyStopping(CriterionCallback):
     Raises ConfigError for a wrong argument, and in `train`, before training, for tests that the trainer does not play.
     """
 
-    only_watches = True
     Settings: ClassVar[type[_Settings]] = _Settings
     settings: _Settings
 

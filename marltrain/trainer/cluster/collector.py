@@ -57,7 +57,7 @@ class RunnerCollector:
         self._fragment = NOTHING
         self._given = 0  # batch steps of the fragment that were given
 
-    def advance(self, step: Step, most: int) -> Collected:
+    def advance(self, step: Step, most: int, episodes: int) -> Collected:
         """Give the next batch step; order fragments, and wait for the next one if the last one is used up."""
         if self._synchronous and self._within and self._orders.outdated(self._fragment.version):
             self.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,15 +18,44 @@ class FinishedEpisodes(NamedTuple):
     """Episodes that ended in one batch step.
 
     begun: [b] int64, environments in which an episode begins, those of dropped episodes included.
+    following: [b] int64, the numbers of the episodes that begin.
     envs: [n] int64, environments of the finished episodes.  numbers: [n] int64, the episodes' numbers.
     returns: [P, n] float64.  lengths: [n] int64, env steps.
     """
 
     begun: Array
+    following: Array
     envs: Array
     numbers: Array
     returns: Array
     lengths: Array
+
+
+class EndedEpisodes(NamedTuple):
+    """Episodes that ended within a call of several batch steps, in the order of their ends.
+
+    steps: [n] int64, the batch step in which each ended, the first one of the call is 1.
+    envs, numbers, lengths, following: [n] int64.  returns: [P, n] float64.  See `FinishedEpisodes`.
+    """
+
+    steps: Array
+    envs: Array
+    numbers: Array
+    lengths: Array
+    following: Array
+    returns: Array
+
+    def part(self, rows: slice = slice(None)) -> FinishedEpisodes:
+        """Return some of the episodes, or all."""
+        envs = self.envs[rows]
+        numbers, returns, lengths = self.numbers[rows], self.returns[:, rows], self.lengths[rows]
+        return FinishedEpisodes(envs, self.following[rows], envs, numbers, returns, lengths)
+
+    def by_step(self) -> Iterator[tuple[int, FinishedEpisodes]]:
+        """Yield each batch step in which episodes ended, with these episodes."""
+        steps, firsts = np.unique(self.steps, return_index=True)
+        for step, first, end in zip(steps.tolist(), firsts, [*firsts[1:], len(self.steps)], strict=True):
+            yield step, self.part(slice(first, end))
 
 
 class RunningEpisodes:
@@ -48,7 +78,9 @@ class RunningEpisodes:
             return None
         begun = np.flatnonzero(step.ended)
         envs = begun[self.lengths[begun] > 0]  # the others were dropped
-        finished = FinishedEpisodes(begun, envs, self.numbers[envs], self.returns[:, envs], self.lengths[envs])
+        finished = FinishedEpisodes(
+            begun, step.episode[begun], envs, self.numbers[envs], self.returns[:, envs], self.lengths[envs]
+        )
         self._start(begun, step)
         self.numbers[...] = step.episode
         return finished

@@ -1,8 +1,9 @@
 """FusedCollector: several batch steps of a native game in one compiled call.
 
-Its results are bit-identical to those of `SyncCollector`. It returns to Python when a checkpoint or the end of a budget
-is due, when an episode or a player's part ends, and when a row needs special treatment. Updates that compiled code
-supports are made inside the call; before other updates it returns.
+Its results are bit-identical to those of `SyncCollector`. It returns to Python when work is due by env steps or by
+episodes, and when a ring buffer needs more memory. Updates that compiled code supports are made inside the call; before
+other updates it returns. With carries, global states, counts of actions, recorded fields or a set of policies in a seat
+it also returns when an episode or a player's part ends, and when a player has no turn.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from marltrain.policies.memory.compiled.ring_kernel import ring_record, takes
 from marltrain.policies.memory.compiled.states_kernel import StatesTable
 from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.states import OWN
+from marltrain.trainer.collecting.ended_episodes import EndedTable
+from marltrain.trainer.collecting.episodes import RunningEpisodes
 from marltrain.trainer.collecting.fused_kernel import (
     ACT,
     COUNTS,
@@ -31,6 +34,7 @@ from marltrain.trainer.collecting.fused_kernel import (
     MOST,
     MOVE,
     RECORD,
+    SETTLE,
     fused_program,
 )
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
@@ -45,7 +49,9 @@ ROWS_OF_A_BLOCK = 16
 def can_fuse(sync: SyncCollector) -> bool:
     """Return whether compiled code supports the environments, the agents and the ring buffers."""
     envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
-    if not isinstance(envs, NativeVectorEnv) or envs.spec.turn_based or len(envs.spec.groups) > MOST:
+    if not isinstance(envs, NativeVectorEnv) or len(envs.spec.groups) > MOST:
+        return False
+    if envs.spec.turn_based and needs_plain_steps(sync):
         return False
     for seated, view in zip(actors.learners, actors.views, strict=True):
         actor, ring = seated.learner.actor, streams.rings.get(seated.group)
@@ -59,6 +65,15 @@ def can_fuse(sync: SyncCollector) -> bool:
     return len(streams.states) <= 1 and len(actors.learners) <= MOST and (only_vectors or not joined)
 
 
+def needs_plain_steps(sync: SyncCollector) -> bool:
+    """Return whether compiled code makes only steps in which all players have the turn and no player's part ends."""
+    envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
+    recorded = isinstance(envs, NativeVectorEnv) and envs.batch.records_fields
+    acting = [seated.learner.actor for seated in actors.learners]
+    counts = any(actor is not None and (actor.carried or actor.counts.size) for actor in acting)
+    return recorded or counts or bool(streams.states) or bool(actors.cast)
+
+
 PrepareUpdates = Callable[[UpdateScheduler, int, int], int]
 """(scheduler, batch steps, address of its agents' settings) -> batch steps allowed; see `UpdateScheduler`."""
 
@@ -69,21 +84,21 @@ class FusedCollector:
     def __init__(
         self,
         sync: SyncCollector,
-        returns: Array,
-        lengths: Array,
+        episodes: RunningEpisodes,
         schedulers: Sequence[UpdateScheduler],
         prepare_updates: PrepareUpdates,
         team_rewards: TeamRewards | None = None,
     ) -> None:
         """Fill in the arguments of the kernel that stay the same.
 
-        sync: makes single batch steps.  returns: [P, E] float64 and lengths: [E] int64 of the running episodes.
-        schedulers: the schedulers of all learners.  prepare_updates: prepares their updates.
+        sync: makes single batch steps.  episodes: the running ones.  schedulers: the schedulers of all learners.
+        prepare_updates: prepares their updates.
         team_rewards: the rewards to learn from, not computed by a function; None: the players' own.
         """
         if not isinstance(sync.envs, NativeVectorEnv):
             raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
-        self.sync, self.recorder, self.lengths = sync, sync.recorder, lengths
+        self.sync, self.recorder, self.plain = sync, sync.recorder, needs_plain_steps(sync)
+        self._ended = EndedTable(episodes)
         self._schedulers, self._prepare, self._team_rewards = schedulers, prepare_updates, team_rewards
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
         self.batch, spec = sync.envs.batch, sync.envs.spec
@@ -94,14 +109,16 @@ class FusedCollector:
         ]
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
-        self._capacities: list[int] = []
+        self._capacities: list[tuple[int, int]] = []
         self._record, self._counts = np.zeros(1, FUSED), np.zeros(1, COUNTS)
         self._threads, self._wrong = Threads(), np.empty(0, np.int64)
         self._division: tuple[int, bool] | None = None
-        self._decisions = len(lengths) * len(sync.envs.spec.players)
+        self._envs = sync.envs.num_envs
+        self._decisions = self._envs * len(spec.players)
         record = self._record[0]
         record["game"], record["batch"] = self.batch.entry, self.batch.address
-        record["envs"], record["players"], record["returns"] = len(lengths), len(spec.players), address_of(returns)
+        record["envs"], record["players"], record["plain"] = self._envs, len(spec.players), self.plain
+        record["episodes"] = self._ended.address
         record["actors"], record["rings"], record["groups"] = len(self._acting), len(self.rings), len(spec.groups)
         record["counts"], record["give_way"] = address_of(self._counts), give_way()
         self._fill("act", [acting.entry for _, acting in self._acting])
@@ -110,12 +127,15 @@ class FusedCollector:
         self._settings_of = dict(zip(map(id, self.actors.learners), settings, strict=True))
         self._address = address_of(self._record)
 
-    def advance(self, step: Step, most: int) -> Collected:
+    def advance(self, step: Step, most: int, episodes: int) -> Collected:
         """Make batch steps until an update is due that compiled code does not make, or a step needs Python."""
         most = min([most, *(ring.room for ring in self.rings)])
-        if most < 2:
-            return self.sync.advance(step, most)
+        if most < 2 or (self.plain and not all(turn.all() for turn in step.turn)):
+            return self.sync.advance(step, most, episodes)
         self._refresh(step)
+        self._ended.start(episodes)
+        for ring, table in zip(self.rings, self._ring_tables, strict=True):
+            table["open"] = address_of(ring.open)
         parts = zip(self._acting, self.actors.rngs, strict=True)
         drawn = [actor.prepare(acting, rngs) for (actor, acting), rngs in parts]
         for i, (actor, acting) in enumerate(self._acting):
@@ -134,15 +154,13 @@ class FusedCollector:
             ring.advanced(result, begun)
         for states in streams.states.values():
             states.advanced(begun)
-        self.lengths += begun
         streams.torn = False
         self.batch.check(int(self._wrong.max()))
         if self.batch.records_fields:
             self.batch.record_ends()
             self.sync.envs.recorded = self.batch.recorded
-        return Collected(
-            step, result, recorded, filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
-        )
+        updates = filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
+        return Collected(step, result, recorded, updates, self._ended.taken())
 
     def _run(self) -> tuple[int, bool]:
         """Make the batch steps; return their number, and whether the outcome of the last one is recorded."""
@@ -154,7 +172,7 @@ class FusedCollector:
 
     def _divide(self) -> None:
         """Divide the environments into blocks, one for each thread, and batch steps into phases."""
-        envs, record = len(self.lengths), self._record[0]
+        envs, record = self._envs, self._record[0]
         threads = max(actor.backend.threads() for actor, _ in self._acting)
         blocks = max(1, min(threads, self._decisions // ROWS_OF_A_BLOCK, envs))
         kind = blocks, bool(record["schedulers"])
@@ -165,10 +183,10 @@ class FusedCollector:
             acting.divide(blocks)
         record["blocks"], record["wrong"] = blocks, address_of(self._wrong)
         if blocks == 1:
-            parts = [ACT | MOVE, RECORD | LEARN]
+            parts = [ACT | MOVE | SETTLE, RECORD | LEARN]
         else:
             parts = [ACT, MOVE] if any(isinstance(acting, ActProgram) for _, acting in self._acting) else [ACT | MOVE]
-            parts += [RECORD, LEARN] if record["schedulers"] else [RECORD]
+            parts += [SETTLE, RECORD, LEARN] if record["schedulers"] else [SETTLE, RECORD]
         record["phases"] = len(parts)
         self._fill("parts", parts)
 
@@ -187,8 +205,8 @@ class FusedCollector:
         return most
 
     def _refresh(self, step: Step) -> None:
-        """Refresh the addresses of arrays that may be reallocated: exploration flags and grown ring buffers."""
-        capacities = [ring.capacity for ring in self.rings]
+        """Refresh the addresses of arrays that may be reallocated: exploration flags, grown ring buffers and ends."""
+        capacities = [(ring.capacity, len(ring.ends.time)) for ring in self.rings]
         if self._exploring is self.actors.exploring and self._capacities == capacities:
             return
         self._exploring, self._capacities = self.actors.exploring, capacities
@@ -202,9 +220,10 @@ class FusedCollector:
             record["states"] = self._states_table.address
         self._fill("turn", [address_of(turn) for turn in step.turn])
         self._fill("size", [turn.size for turn in step.turn])
-        for name in ("reward", "ended", "terminated", "truncated"):
+        self._ended.set_step(step)
+        for name in ("ended", "terminated", "truncated"):
             record[name] = address_of(getattr(step, name))
-        record["learned"] = record["reward"]
+        record["learned"] = address_of(step.reward)
         if self._team_rewards is not None:
             self._shared = SharedRewards(self._team_rewards, step.reward)
             record["shared"], record["learned"] = self._shared.address, address_of(self._shared.rewards)

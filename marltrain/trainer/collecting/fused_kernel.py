@@ -9,22 +9,30 @@ import numpy as np
 
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import add_at, bools, call, f32, f64, i64, record_at, value_at
+from marltrain.jit.views import add_at, bools, call, i64, record_at, value_at
 from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, is_due, rounds_at
-from marltrain.policies.memory.compiled.ring_kernel import ROWS, is_free, record_actions, record_step, rows_at
+from marltrain.policies.memory.compiled.ring_kernel import (
+    ROWS,
+    fits,
+    record_actions,
+    record_step,
+    rows_at,
+    settle_ends,
+)
 from marltrain.policies.memory.compiled.states_kernel import STATES, has_room, state_arrived, states_at
+from marltrain.trainer.collecting.ended_episodes import ENDED, count_step, ended_at, list_ended
 from marltrain.trainer.collecting.shared_rewards import SHARED, share, shared_at
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
-ACT, MOVE, RECORD, LEARN = 1, 2, 4, 8
-"""Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the record
-of its outcome; the updates that are due."""
-PHASES = 4
+ACT, MOVE, SETTLE, RECORD, LEARN = 1, 2, 4, 8, 16
+"""Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the ends of
+episodes and of players' parts; the record of the outcome; the updates that are due."""
+PHASES = 5
 """Maximum number of phases of a batch step."""
-_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "game", "batch",
-        "wrong", "states", "shared", "phases", "blocks", "counts", "give_way")  # fmt: skip
-_ARRAYS = ("reward", "learned", "returns", "ended", "terminated", "truncated")
+_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "game", "batch", "wrong", "states",
+        "shared", "episodes", "plain", "phases", "blocks", "counts", "give_way")  # fmt: skip
+_ARRAYS = ("learned", "ended", "terminated", "truncated")
 _LISTS = ("act", "actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype(
     [(n, np.int64) for n in (*_ONE, *_ARRAYS)]
@@ -38,21 +46,23 @@ game: address of the game kernel.  batch: address of its arguments.
 wrong: return values of the game kernel, [blocks] int64.
 states: address of STATES, or 0 if no global states are stored.
 shared: address of SHARED, or 0 if all players learn from their own rewards.
-phases: number of phases of a batch step.  parts: of each phase, the sum of ACT, MOVE, RECORD and LEARN.
+episodes: address of ENDED.  plain: whether only plain steps are recorded, see `is_plain`.
+phases: number of phases of a batch step.  parts: of each phase, the sum of its parts.
 blocks: number of blocks of environments, the tasks of a phase.  counts: of COUNTS.  give_way: see `jit.threads`.
-reward, learned, returns, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
+learned, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
 act, actor: for each learner the address of the kernel that acts, and of its arguments; noise: number of its first act.
 ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row, the same for all.
 turn, size: for each group the address of its turn flags, and their number.
 scheduler: addresses of ROUNDS; read: index of the ring buffer that each reads.
 """
-COUNTS = np.dtype([(name, np.int64) for name in ("tickets", "done", "moved", "special", "broken", "stopped")])
+COUNTS = np.dtype([(name, np.int64) for name in ("tickets", "done", "moved", "special", "last", "stopped")])
 """Counts that the threads share.
 
-tickets, done: tasks taken, and tasks done.  moved: batch steps made.  special: blocks whose last step needs Python.
-broken: whether an update was not finite.  stopped: whether the remaining tasks are left out.
+tickets, done: tasks taken, and tasks done.  moved: batch steps made.  special: whether the last step needs Python.
+last: whether no further step and update is made: an update was not finite, or enough episodes ended.
+stopped: whether the remaining tasks are left out.
 """
-_TICKETS, _DONE, _MOVED, _SPECIAL, _BROKEN, _STOPPED = (8 * i for i in range(len(COUNTS.names or ())))
+_TICKETS, _DONE, _MOVED, _SPECIAL, _LAST, _STOPPED = (8 * i for i in range(len(COUNTS.names or ())))
 
 
 @compiled
@@ -83,10 +93,10 @@ def fused_steps(address: int, _thread: int) -> int:
 
 @compiled
 def is_last(s: Any, part: int) -> bool:
-    """Return whether a phase and all later ones are left out: the last step needs Python, or an update was broken."""
+    """Return whether a phase and all later ones are left out: the last step needs Python, or was the last one."""
     if part & RECORD and value_at(s.counts + _SPECIAL):
         return True
-    return bool(part & ACT and value_at(s.counts + _BROKEN))
+    return bool(part & ACT and value_at(s.counts + _LAST))
 
 
 @compiled
@@ -97,10 +107,12 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
         act(s, step, low, high)
     if part & MOVE:
         move(s, step, block, low, high)
+    if part & SETTLE and block == 0 and not value_at(s.counts + _SPECIAL):
+        settle(s, step + 1)
     if part & RECORD:
         record(s, step + 1, low, high)
-    if part & LEARN and block == 0 and not learned(s, step + 1):
-        add_at(s.counts + _BROKEN, 1)
+    if part & LEARN and block == 0 and not value_at(s.counts + _LAST) and not learned(s, step + 1):
+        add_at(s.counts + _LAST, 1)
 
 
 @compiled
@@ -119,8 +131,23 @@ def move(s: Any, step: int, block: int, low: int, high: int) -> None:
     i64(s.wrong, s.blocks)[block] = wrong
     if block == 0:
         add_at(s.counts + _MOVED, 1)
-    if wrong != FINE or not is_common(s, step + 1, low, high):
+    if wrong != FINE:
         add_at(s.counts + _SPECIAL, 1)
+
+
+@compiled
+def settle(s: Any, made: int) -> None:
+    """Settle the ends in the last of `made` batch steps, unless Python must record it."""
+    free = not s.plain or is_plain(s, made)
+    for i in range(s.rings):
+        free = free and fits(rows_at(s.ring[i]), s.time[i] + made)
+    if not free:
+        add_at(s.counts + _SPECIAL, 1)
+        return
+    for i in range(s.rings):
+        settle_ends(rows_at(s.ring[i]), s.time[i] + made)
+    if not list_ended(ended_at(s.episodes), made):
+        add_at(s.counts + _LAST, 1)
 
 
 @compiled
@@ -132,10 +159,7 @@ def record(s: Any, made: int, low: int, high: int) -> None:
         record_step(rows_at(s.ring[i]), s.time[i] + made, s.learned, low, high)
     if s.states:
         state_arrived(states_at(s.states), s.time[0] + made, low, high)
-    rewards, returns = f32(s.reward, s.players * s.envs), f64(s.returns, s.players * s.envs)
-    for p in range(s.players):
-        for e in range(p * s.envs + low, p * s.envs + high):
-            returns[e] += rewards[e]
+    count_step(ended_at(s.episodes), low, high)
 
 
 @compiled
@@ -151,40 +175,27 @@ def learned(s: Any, made: int) -> bool:
 
 
 @compiled
-def is_common(s: Any, made: int, low: int, high: int) -> bool:
-    """Return whether the last step is ordinary and each ring buffer has a free row for the next step.
-
-    In an ordinary step no episode or player's part ends, and all players have the turn. Only the environments `low` to
-    `high` count.
-    """
-    if any_of(s.ended, 1, s.envs, low, high, True):
-        return False
-    if any_of(s.terminated, s.players, s.envs, low, high, True):
-        return False
-    if any_of(s.truncated, s.players, s.envs, low, high, True):
+def is_plain(s: Any, made: int) -> bool:
+    """Return whether no episode or player's part ended in the last step, and all players have the turn."""
+    size = s.players * s.envs
+    if any_of(s.ended, s.envs, True) or any_of(s.terminated, size, True) or any_of(s.truncated, size, True):
         return False
     for i in range(s.groups):
-        if any_of(s.turn[i], s.size[i] // s.envs, s.envs, low, high, False):
+        if any_of(s.turn[i], s.size[i], False):
             return False
-    free = True
-    for i in range(s.rings):
-        free = free and is_free(rows_at(s.ring[i]), s.time[i] + made, low, high)
-    if s.states:
-        free = free and has_room(states_at(s.states), s.time[0] + made, low, high)
-    return free
+    return s.states == 0 or has_room(states_at(s.states), s.time[0] + made, 0, s.envs)
 
 
 @compiled
-def any_of(address: int, players: int, envs: int, low: int, high: int, wanted: bool) -> bool:
-    """Return whether any flag [players, envs] at an address is `wanted`, in the environments `low` to `high`."""
+def any_of(address: int, size: int, wanted: bool) -> bool:
+    """Return whether any flag [size] at an address is `wanted`."""
     found = False
-    for p in range(players):
-        for value in bools(address + p * envs, envs)[low:high]:
-            found = found or value == wanted
+    for value in bools(address, size):
+        found = found or value == wanted
     return found
 
 
 @functools.cache
 def fused_program() -> Any:
     """Return the compiled `fused_steps`, from the disk cache if it is there."""
-    return program(fused_steps, ROWS, STATES, SHARED, FUSED, ROUNDS)
+    return program(fused_steps, ROWS, STATES, SHARED, ENDED, FUSED, ROUNDS)

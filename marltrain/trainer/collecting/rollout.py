@@ -17,6 +17,7 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
 from marltrain.trainer.collecting.cast import Cast
+from marltrain.trainer.collecting.episodes import EndedEpisodes
 from marltrain.trainer.seats.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics
 
@@ -190,12 +191,14 @@ class Collected(NamedTuple):
     recorded: whether the streams and the returns of the episodes already contain `step`; they contain earlier Steps.
     updates: iterates over the schedulers whose updates compiled code made between the batch steps; it counts the
     updates of each.
+    ended: the episodes that ended in the recorded Steps; None if only `step` may have ended episodes.
     """
 
     step: Step
     steps: int
     recorded: bool = False
     updates: Iterable[UpdateMetrics] = ()
+    ended: EndedEpisodes | None = None
 
 
 class NotRepeatedError(WorkerError):
@@ -205,8 +208,11 @@ class NotRepeatedError(WorkerError):
 class Collector(Protocol):
     """Makes batch steps: agents act, the streams record the actions, the environments step."""
 
-    def advance(self, step: Step, most: int) -> Collected:
-        """Act on a Step and make at least one and at most `most` batch steps."""
+    def advance(self, step: Step, most: int, episodes: int) -> Collected:
+        """Act on a Step and make at least one and at most `most` batch steps.
+
+        It makes no further one after a batch step with which at least `episodes` have ended.
+        """
 
     def settle(self) -> None:
         """Bring environments, generators and carries to the Step that was returned last, if they are ahead of it.
@@ -222,7 +228,7 @@ class SyncCollector:
         """Store the environments and the recorder."""
         self.envs, self.recorder = envs, recorder
 
-    def advance(self, step: Step, most: int) -> Collected:
+    def advance(self, step: Step, most: int, episodes: int) -> Collected:
         """Make one batch step."""
         self.recorder.act(step)
         self.recorder.record_actions()

@@ -141,8 +141,9 @@ class Callback:
 
     Return values are ignored. After an error, `on_train_end` is still called if `on_train_start` was called.
 
-    only_watches: True in a class that does not change how agents act or learn. Then compiled
-    code may make several rounds of updates before one call of `on_update_end`.
+    only_watches: True in a class that does not change how agents act or learn, and does not end training. Then compiled
+    code may make several rounds of updates before one call of `on_update_end`, and further batch steps before the calls
+    of `on_episode_end` and `on_episode_start`.
     described_by: attributes that hold arguments of the constructor, for `config.json` and files of runs. Those hold a
     dataclass `settings` and `players`, too.
     """
@@ -160,13 +161,20 @@ class Callback:
         """Called before the first test."""
 
     def on_episode_start(self, moment: Moment) -> None:
-        """Called when a training episode begins: at the start of training, or after all `on_episode_end` of a step."""
+        """Called when a training episode begins: at the start of training, or after all `on_episode_end` of a step.
+
+        If all callbacks of episodes set `only_watches`, further batch steps may have been made.
+        """
 
     def on_step(self, moment: Moment) -> None:
         """Called after every batch step of training. A callback that overrides it disables fused batch steps."""
 
     def on_episode_end(self, moment: Moment) -> None:
-        """Called after every finished training episode."""
+        """Called after every finished training episode.
+
+        If all callbacks of episodes set `only_watches`, further batch steps may have been made. The moment has the
+        counts at the end of the episode.
+        """
 
     def on_collect(self, moment: Moment) -> None:
         """Called after one batch step of training, or after several that were made at once."""

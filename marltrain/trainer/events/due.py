@@ -92,3 +92,9 @@ class Due:
         until = [left(env_steps, every) for every in (self.tests.every_steps, self.checkpoint_steps)]
         until.append(None if self.budgets.env_steps is None else self.budgets.env_steps - env_steps)
         return min((steps for steps in until if steps is not None), default=sys.maxsize)
+
+    def episodes_left(self, episodes: int) -> int:
+        """Return the number of episodes until a test or the end of the budget is due by episodes."""
+        until = [left(episodes, self.tests.every_episodes)]
+        until.append(None if self.budgets.episodes is None else self.budgets.episodes - episodes)
+        return min((count for count in until if count is not None), default=sys.maxsize)

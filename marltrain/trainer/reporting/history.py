@@ -192,15 +192,16 @@ class History:
         self,
         *,
         envs: Array,
-        env_steps: int,
+        env_steps: int | Array,
         lengths: Array,
         seconds: float,
         returns: Array,
         records: Sequence[Mapping[str, Any]] = (),
         more: Sequence[Array] = (),
     ) -> None:
-        """Add the rows of n training episodes that finished in one batch step, numbered in order.
+        """Add the rows of n training episodes, numbered in the order of their ends.
 
+        env_steps: those of the run at the end of all of the episodes, or of each [n].
         envs, lengths: [n] int64.  returns: [P, n].  records: recorded values of each; none if nothing is recorded.
         more: values of the further columns, [n] each.
         """

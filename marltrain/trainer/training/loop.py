@@ -85,7 +85,7 @@ def _resume(run: Run, found: FoundCheckpoint) -> None:
     with found.taken():
         run.context.all_callbacks.restore(found.state.part("callbacks"))
     _check_callbacks(run)
-    run.tell_starts(restarted.tolist())
+    run.tell_starts(restarted, run.episodes.numbers[restarted])
     if run.context.checkpoint is None:  # logged, not a warning: this may be intended
         LOGGER.warning("%s is resumed without a Checkpoint callback: no further checkpoints are written", found.path)
     if run.due.tests.due(run.counters):

@@ -47,7 +47,7 @@ def make_collector(
         return plain
     _tell_of_single_updates(context)
     return FusedCollector(
-        plain, episodes.returns, episodes.lengths, updates.schedulers, updates.prepare, team_rewards
+        plain, episodes, updates.schedulers, updates.prepare, team_rewards
     )  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from marltrain.envs.matches import MatchesVectorEnv, divided, games_of
 from marltrain.envs.population import plain_names
 from marltrain.envs.rotating import RotatingVectorEnv
 from marltrain.trainer.collecting.cast import Cast
-from marltrain.trainer.collecting.episodes import FinishedEpisodes, RunningEpisodes
+from marltrain.trainer.collecting.episodes import EndedEpisodes, FinishedEpisodes, RunningEpisodes
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.selection import ModelSelection
 from marltrain.trainer.events.callbacks import Events, Trainer
@@ -108,9 +109,12 @@ class Run:
         """
         if self.masks.applied is not self.masks.wanted:
             self.apply_masks()
-        envs, counters, before = self.context.envs, self.counters, self.counters.episodes
-        self._step, steps, recorded, updates = self.collector.advance(self.step, self._steps_ahead())
-        counters.env_steps += self.context.games.num_envs * steps
+        envs, counters, before = self.context.envs, self.counters, replace(self.counters)
+        collected = self.collector.advance(self.step, self._steps_ahead(), self._episodes_ahead())
+        self._step, steps, recorded, updates, ended = collected
+        if ended is not None and len(ended.envs):
+            self._add_ended(ended)
+        counters.env_steps = before.env_steps + self.context.games.num_envs * steps
         for metrics in updates:
             self.updates.add(metrics)
         if envs.faults:
@@ -118,7 +122,7 @@ class Run:
         if not recorded:
             self._add(self._step)
         self.events.tell("on_collect", steps=steps)
-        if counters.episodes > before:
+        if counters.episodes > before.episodes:
             self.context.hooks.train.call_if_due(counters.episodes, counters.env_steps)
         return steps
 
@@ -130,7 +134,7 @@ class Run:
         self.episodes.begin(self.of_games(step))
         self.actors.cast.draw(np.arange(self.context.games.num_envs))
         self.context.streams.record_step(step, None)
-        self.tell_starts(range(self.context.games.num_envs))
+        self.tell_starts(np.arange(self.context.games.num_envs), self.episodes.numbers)
 
     def go_on(self, step: Step) -> None:
         """Continue from a Step that the environments have just returned."""
@@ -182,11 +186,11 @@ class Run:
         """Add faults to the table; role: "train" or "test"."""
         self.faults.add(faults, role=role, env_steps=self.counters.env_steps, seconds=self.clock.seconds)
 
-    def tell_starts(self, envs: Iterable[int]) -> None:
-        """Call `on_episode_start` for environments whose episodes have begun."""
+    def tell_starts(self, envs: Array, numbers: Array) -> None:
+        """Call `on_episode_start` for environments [n] int64 whose episodes, with these numbers, have begun."""
         if self.events.callbacks.listens("on_episode_start"):
-            for e in envs:
-                self.events.tell("on_episode_start", env=e, episode=int(self.episodes.numbers[e]))
+            for e, number in zip(envs.tolist(), numbers.tolist(), strict=True):
+                self.events.tell("on_episode_start", env=e, episode=number)
 
     def _steps_ahead(self) -> int:
         """Return the number of batch steps until a test, a checkpoint or the end of a budget is due."""
@@ -199,6 +203,13 @@ class Run:
         """Return the Step by environment, where the environments are divided among matches; else the same."""
         envs = self.context.envs
         return envs.joined if isinstance(envs, MatchesVectorEnv) else step
+
+    def _episodes_ahead(self) -> int:
+        """Return the number of episodes until a test, `train_fn` or the end of a budget is due, or a callback acts."""
+        if self.context.all_callbacks.interfering(("on_episode_start", "on_episode_end")):
+            return 1
+        episodes = self.counters.episodes
+        return max(1, min(self.due.episodes_left(episodes), self.context.hooks.train.left(episodes)))
 
     def _drop(self, envs: Array) -> None:
         """Drop the running episodes of environments `envs` [n] int64, before their next Step is processed.
@@ -215,10 +226,23 @@ class Run:
         self.events.tell("on_step", step=step)
         finished = self.episodes.add(self.of_games(step))
         if finished is not None:
-            self._finished(finished)
+            self._finished(finished, self.counters.env_steps)
 
-    def _finished(self, finished: FinishedEpisodes) -> None:
-        """Record finished episodes and call the callbacks."""
+    def _add_ended(self, ended: EndedEpisodes) -> None:
+        """Record the episodes that ended within a collector call, with the counts at their ends."""
+        start, num_envs = self.counters.env_steps, self.context.games.num_envs
+        if not any(map(self.events.callbacks.listens, ("on_episode_start", "on_episode_end"))):
+            self._finished(ended.part(), start + num_envs * ended.steps)
+            return
+        for step, finished in ended.by_step():
+            self.counters.env_steps = start + num_envs * step
+            self._finished(finished, self.counters.env_steps)
+
+    def _finished(self, finished: FinishedEpisodes, env_steps: int | Array) -> None:
+        """Record finished episodes and call the callbacks.
+
+        env_steps: those of the run at the end of all of the episodes, or of each [n].
+        """
         envs, games = self.context.envs, self.context.games
         recorded = dict(games.recorded)
         more = self.actors.cast.finished(finished.envs, finished.returns)
@@ -227,18 +251,26 @@ class Run:
         if isinstance(envs, MatchesVectorEnv):
             more.append(finished.envs // envs.num_envs)
         self.history.add_episodes(
-            envs=finished.envs, env_steps=self.counters.env_steps, lengths=finished.lengths,
+            envs=finished.envs, env_steps=env_steps, lengths=finished.lengths,
             seconds=self.clock.seconds, returns=finished.returns,
             records=[recorded.get(e, {}) for e in finished.envs.tolist()] if recorded else (), more=more,
         )  # fmt: skip
+        if self.events.callbacks.listens("on_episode_end"):
+            self._tell_ends(finished)
+        else:
+            self.counters.episodes += len(finished.envs)
+        self.actors.cast.draw(finished.begun)
+        self.tell_starts(finished.begun, finished.following)
+
+    def _tell_ends(self, finished: FinishedEpisodes) -> None:
+        """Count finished episodes, and call `on_episode_end` for each."""
+        envs = self.context.envs
         for i, e in enumerate(finished.envs.tolist()):
             self.counters.episodes += 1
             self.events.tell(
                 "on_episode_end", env=e, episode=int(finished.numbers[i]), returns=finished.returns[:, i].copy(),
                 length=int(finished.lengths[i]), names=envs.spec.names[e // envs.num_envs :: divided(envs)],
             )  # fmt: skip
-        self.actors.cast.draw(finished.begun)
-        self.tell_starts(finished.begun.tolist())
 
 
 def episode_columns(envs: VectorEnv, learners: Sequence[LearnerSeats]) -> dict[str, Any]:

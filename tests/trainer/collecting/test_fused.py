@@ -48,6 +48,8 @@ class Looking(Callback):
 class Beginnings(Callback):
     """Records the start of each episode."""
 
+    only_watches: ClassVar[bool] = True
+
     def __init__(self) -> None:
         self.told: list[tuple[int, int, int, int]] = []
 
@@ -361,7 +363,6 @@ def test_unsupported_agents_use_single_steps(line_up):
     ("env", "settings"),
     [
         pytest.param(SPREAD, {"team_reward": np.median}, id="team reward by a function"),
-        pytest.param("marltrain/tictactoe_v3", {}, id="turns"),
         *LONG * [pytest.param(CARTPOLE, {"vector": "subproc", "num_workers": 2}, id="worker processes")],
     ],
 )

@@ -8,6 +8,7 @@ import torch
 import marltrain as mt
 from marltrain.trainer.collecting import fused
 from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, assert_same, train
+from tests.trainer.collecting.test_fused_turns import TICTACTOE
 from tests.trainer.running import dqn, ppo
 
 
@@ -25,6 +26,7 @@ def set_threads(monkeypatch):
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}), id="ppo"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, share=True, identify=True), id="updates between the steps"),
         pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), id="episodes that end at any time"),
+        pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}, capacity=90), id="turns"),
         pytest.param(
             SPREAD,
             lambda: mt.make_agents(

@@ -23,14 +23,58 @@ from tests.trainer.running import dqn, ppo, tables, trainer, weights
 class TestStops:
     """The fused call returns when other work is due."""
 
-    def test_updates_tests_and_ends_of_episodes(self):
-        """An update every 15 batch steps and episodes of 25: 15, 25, 30, 45, 50, ..., in calls of 1, 2, 4, ... acts."""
+    def test_updates_and_tests(self):
+        """An update every 15 batch steps, 5 episodes of 25 and a test at 10: 15, 30, 45, 50, ..., in calls of 1, 2, ...
+
+        Acts are drawn ahead. No call ends with the episodes at 25 and 75.
+        """
         counting = Counting()
-        train(SPREAD, ppo(SPREAD, {}), callbacks=[counting], steps_per_train=500, test_freq=30)
+        train(SPREAD, ppo(SPREAD, {}), callbacks=[counting], steps_per_train=500, test_freq=10)
         ends = np.cumsum(counting.steps).tolist()
-        assert {15, 25, 30, 45, 50, 60, 75, 90, 100} <= set(ends)
+        assert {15, 30, 45, 50, 60, 75, 90, 100} <= set(ends)
+        assert not {25, 26} & set(ends)
         assert max(counting.steps) == 15
         assert ends[-1] == 100
+
+    @pytest.mark.parametrize("watching", [True, False])
+    def test_ends_of_episodes_with_a_callback(self, watching):
+        class Ends(Callback):
+            only_watches = watching
+
+            def __init__(self):
+                self.told: list[tuple[int, int, int]] = []
+
+            def on_episode_end(self, moment):
+                self.told.append((moment.env_steps, moment.episodes, moment.data["env"]))
+
+        counting, ends = Counting(), Ends()
+        train(SPREAD, ppo(SPREAD, {}), callbacks=[counting, ends], steps_per_train=300, test_freq=100)
+        assert ({25, 50} <= set(np.cumsum(counting.steps).tolist())) is not watching
+        assert ends.told == [(steps, 5 * round + e + 1, e) for round, steps in enumerate((125, 250)) for e in range(5)]
+
+    def test_functions_and_budgets_by_episodes(self):
+        """`train_fn` is called after multiples of 5 episodes; training ends with the twelfth."""
+        told: list[tuple[int, int]] = []
+        result = train(
+            CARTPOLE,
+            ppo(CARTPOLE, {}),
+            steps_per_train=None,
+            episodes_per_train=12,
+            train_fn=lambda episodes, steps: told.append((episodes, steps)),
+        )[1]
+        expected: list[tuple[int, int]] = []
+        singly = train(
+            CARTPOLE,
+            ppo(CARTPOLE, {}),
+            steps_per_train=None,
+            episodes_per_train=12,
+            callbacks=[Looking()],
+            train_fn=lambda episodes, steps: expected.append((episodes, steps)),
+            run_dir="singly",
+        )[1]
+        assert told == expected
+        assert result[4] == singly[4]
+        assert result[4][3] == "episodes_per_train"
 
     def test_end_of_a_budget(self):
         counting = Counting()

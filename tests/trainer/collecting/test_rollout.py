@@ -214,8 +214,8 @@ def test_sync_collector_makes_one_batch_step():
             streams.record_step(step)
             ring = streams.rings[0]
             seen = {name: array.copy() for name, array in step.arrays().items()}
-            step, result, recorded, updates = collector.advance(step, most)
-            assert (result, recorded, list(updates)) == (1, False, [])
+            step, result, recorded, updates, ended = collector.advance(step, most, 1)
+            assert (result, recorded, list(updates), ended) == (1, False, [], None)
             assert (ring.now, ring.coming) == (t, t + 1)
             assert calls == list(range(1, t + 2))
             np.testing.assert_array_equal(ring.action[:, t], collector.recorder.actors.actions[0])

@@ -24,7 +24,7 @@ _COUNTS = ("planes", "players", "envs", "capacity", "leaves", "levels", "nodes",
            "by_errors")  # fmt: skip
 _ARRAYS = (
     "player", "agent", "planes_from", "priority", "leaf", "sums", "total", "held", "largest", "alpha", "beta",
-    "initial", "epsilon", "window", "first", "decay", "reference", "waiting", "next", "learnable", "complete",
+    "initial", "epsilon", "window", "first", "decay", "reference", "waiting", "open", "next", "learnable", "complete",
 )  # fmt: skip
 OLDEST = 60.0
 """Half-lives beyond which a leaf decays no further before its reference; leaves stay positive float32 numbers."""
@@ -41,7 +41,7 @@ largest: [K] float64, largest priority so far.  alpha, beta, initial, epsilon: [
 largest so far.  window: [K] int64, newest batch steps that may be drawn.  first: [K] int64, the earliest of them; it
 never decreases.  decay: [K] float64, half-lives per batch step; 0: none.  reference: [K] int64, the batch step whose
 rows have p ** alpha itself as leaves; later ones have larger leaves.  waiting: [P, E] int64, times of rows that were
-open when the trees followed the ring, or -1.  next, learnable, complete: the ring's; complete may be 0 (none).
+open when the trees followed the ring, or -1.  open, next, learnable, complete: the ring's; complete may be 0 (none).
 """
 
 
@@ -144,7 +144,7 @@ def follow_ring(t: Any, now: int) -> None:
     """Follow the ring to batch step `now`, whose row has begun.
 
     Overwritten rows and those that leave the window lose their priorities; closed rows that may be drawn get the
-    initial one.
+    initial one, and open rows get it once they are closed.
     """
     earliest = max(now - t.capacity + 1, 0)
     begun, waiting = max(t.synced + 1, earliest), i64(t.waiting, t.players * t.envs)
@@ -164,7 +164,9 @@ def follow_ring(t: Any, now: int) -> None:
                 start = time % t.capacity * t.envs + env
                 admit(t, plane, time, env, env + 1)
                 add_up(t, plane, start, start + 1)
-    waiting[:] = -1
+    opened = i64(t.open, t.players * t.envs)
+    for i in range(t.players * t.envs):
+        waiting[i] = opened[i] if opened[i] < now else -1
     t.synced = now
 
 
