@@ -186,7 +186,7 @@ class TeamReading:
         self._learning = np.zeros(0, np.int64)  # the players whose seats learned in the last check
         self._checked = 0  # batch steps before this one have been checked by `is_complete`
         self._unfit = -1  # the last of them that does not fit
-        self._times, self._envs, self._until = (np.zeros(batch, np.int64) for _ in range(3))
+        self._times, self._envs, self._further = (np.zeros(batch, np.int64) for _ in range(3))
         self.next_present = np.zeros(shape, bool)
         weight = np.ascontiguousarray(shares_of(np.ones((1, batch), np.float32)))
         self.columns: dict[str, Array | None] = {
@@ -195,7 +195,7 @@ class TeamReading:
         }  # fmt: skip
         self.record = np.zeros(1, TEAM_READING)
         record = self.record[0]
-        written: dict[str, Array] = {"time": self._times, "env": self._envs, "until": self._until}
+        written: dict[str, Array] = {"time": self._times, "env": self._envs, "further": self._further}
         if self._states is not None:
             for name in ("state", "next_state"):
                 self.columns[name] = np.zeros((1, batch, self._states.size), np.float32)

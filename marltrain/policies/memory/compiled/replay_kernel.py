@@ -301,17 +301,11 @@ def read_row(r: Any, i: int, cell: int, last: int) -> None:
     if followed < -1:
         from_obs, from_legal, there = r.last_obs, r.last_legal, -2 - followed
     else:
-        from_obs, from_legal, there = r.obs, r.legal, cell_at(r, last, followed)
+        slot = last // r.envs % r.capacity
+        from_obs, from_legal, there = r.obs, r.legal, last + (followed % r.capacity - slot) * r.envs
     copy_obs(r, from_obs, there, last, r.to_next_obs, i)
     if r.legal:
         copy(from_legal + there * r.legal_size, r.to_next_legal + i * r.legal_size, r.legal_size)
-
-
-@compiled
-def cell_at(r: Any, cell: int, time: int) -> int:
-    """Return the cell at a batch step, of the player and the environment of another cell."""
-    moved: int = cell + (time % r.capacity - cell // r.envs % r.capacity) * r.envs
-    return moved
 
 
 @compiled
@@ -322,7 +316,7 @@ def walk(r: Any, cell: int, gamma: float) -> tuple[int, Any, Any]:
     total, factor = float64(rewards[cell]), gamma
     for _ in range(1, r.n_step):
         pointer = following[cell]
-        onward = cell_at(r, cell, pointer)
+        onward = cell + (pointer % r.capacity - cell // r.envs % r.capacity) * r.envs
         if pointer < 0 or following[onward] == -1 or not learnable[onward // r.envs]:
             break
         cell = onward

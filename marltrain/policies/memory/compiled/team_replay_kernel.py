@@ -10,7 +10,7 @@ from numba import float32, float64
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import bools, copy, f32, f64, i64, record_at
 from marltrain.policies.memory.choice import SCAN_BELOW
-from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS, below, cell_at, read_row
+from marltrain.policies.memory.compiled.replay_kernel import MOST_CELLS, below, read_row
 from marltrain.policies.memory.one_reward import SAME
 
 _ONE = (
@@ -20,7 +20,7 @@ _ONE = (
     "oldest", "drawable_count",  # oldest batch step of the ring; address of each player's number of drawable rows
     "generator", "draw",  # addresses of a generator's state and of its function for the next 32 bits
     "time", "env",  # [B] int64, written
-    "until",  # [B] int64, written: the batch steps at which the sums of rewards end
+    "further",  # [B] int64, written: the batch steps after these whose rewards are added
     "reward", "discount", "next_present",  # [B] and [N, B] bool, written; a reward of the team only with `one_reward`
     "weight",  # [N, B] float32, of the players' rows
     "one_reward",  # whether the players have one reward
@@ -117,12 +117,12 @@ def read_team_rows(d: Any, r: Any) -> None:
     for k in range(r.agents):
         if d.one_reward and gammas[k] != gammas[0]:
             d.differs = 1
-    times, lasts = i64(d.time, d.batch), i64(d.until, d.batch)
+    further = i64(d.further, d.batch)
     for b in range(d.batch):
-        lasts[b] = times[b] + further_steps(d, r, b)
+        further[b] = further_steps(d, r, b)
     for i in range(size):
-        b = i % d.batch
-        last, rewards[i], discounts[i] = summed(r, cells[i], times[b], lasts[b], gammas[i // r.rows])
+        steps, gamma = further[i % d.batch], gammas[i // r.rows]
+        last, rewards[i], discounts[i] = summed(r, cells[i], steps, gamma)
         read_row(r, i, cells[i], last)
     for b in range(d.batch):
         read_team(d, r, b, gammas[0])
@@ -134,25 +134,35 @@ def further_steps(d: Any, r: Any, b: int) -> int:
 
     All players act at each batch step, and their parts of an episode end together.
     """
-    cell, time, steps = i64(r.cells, d.batch)[b], i64(d.time, d.batch)[b], 0
-    while steps + 1 < r.n_step:
-        going_on = i64(r.next, MOST_CELLS)[cell_at(r, cell, time + steps)] >= 0
-        if not going_on or not is_drawable(d, r, time + steps + 1, i64(d.env, d.batch)[b]):
+    cell, following, steps = i64(r.cells, d.batch)[b], i64(r.next, MOST_CELLS), 0
+    while steps + 1 < r.n_step and following[later(r, cell, steps)] >= 0:
+        if not is_drawable(d, r, i64(d.time, d.batch)[b] + steps + 1, i64(d.env, d.batch)[b]):
             break
         steps += 1
     return steps
 
 
 @compiled
-def summed(r: Any, cell: int, first: int, last: int, gamma: float) -> tuple[int, Any, Any]:
-    """Return the cell of a player at a batch step `last`, the discounted sum of rewards until then, and the discount.
+def later(r: Any, cell: int, steps: int) -> int:
+    """Return the cell of the same player and environment some batch steps later."""
+    if steps == 0:
+        return cell
+    slot = cell // r.envs % r.capacity
+    moved: int = cell + ((slot + steps) % r.capacity - slot) * r.envs
+    return moved
 
-    cell: that at the batch step `first`.
+
+@compiled
+def summed(r: Any, cell: int, further: int, gamma: float) -> tuple[int, Any, Any]:
+    """Return the last of several cells of a player, the discounted sum of their rewards, and the discount.
+
+    further: number of the cells after the first one.
     """
-    rewards, total, factor = f32(r.reward, MOST_CELLS), float64(0.0), float64(1.0)
-    for time in range(first, last + 1):
-        total, factor = total + factor * rewards[cell_at(r, cell, time)], factor * gamma
-    cell = cell_at(r, cell, last)
+    rewards = f32(r.reward, MOST_CELLS)
+    total, factor = float64(rewards[cell]), gamma
+    for steps in range(1, further + 1):
+        total, factor = total + factor * rewards[later(r, cell, steps)], factor * gamma
+    cell = later(r, cell, further)
     ended = i64(r.next, MOST_CELLS)[cell] < -1 and bools(r.terminated, MOST_CELLS)[cell]
     return cell, float32(total), float32(0.0) if ended else float32(factor)
 
@@ -170,15 +180,15 @@ def read_team(d: Any, r: Any, b: int, gamma: float) -> None:
     """Write reward, discount and the players with a next value of drawn batch step b."""
     cells, present = i64(r.cells, d.players * d.batch), bools(d.next_present, d.players * d.batch)
     following, terminated = i64(r.next, MOST_CELLS), bools(r.terminated, MOST_CELLS)
-    last, valued = i64(d.until, d.batch)[b], False
+    further, valued = i64(d.further, d.batch)[b], False
     for i in range(b, d.players * d.batch, d.batch):
-        cell = cell_at(r, cells[i], last)
+        cell = later(r, cells[i], further)
         present[i] = following[cell] != -1 and not (following[cell] < -1 and terminated[cell])
         valued = valued or present[i]
     total, factor = float64(0.0), float64(1.0)
-    for time in range(i64(d.time, d.batch)[b], last + 1):
+    for steps in range(further + 1):
         if d.one_reward:
-            total += factor * one_reward(d, r, b, time)
+            total += factor * one_reward(d, r, b, steps)
         factor *= gamma
     if d.one_reward:
         f32(d.reward, d.batch)[b] = float32(total)
@@ -186,12 +196,12 @@ def read_team(d: Any, r: Any, b: int, gamma: float) -> None:
 
 
 @compiled
-def one_reward(d: Any, r: Any, b: int, time: int) -> Any:
-    """Return the reward of the team at a batch step, in the environment of the drawn one b; note if it has several."""
+def one_reward(d: Any, r: Any, b: int, steps: int) -> Any:
+    """Return the reward of the team some batch steps after the drawn one b; note if its players' rewards differ."""
     cells, following = i64(r.cells, d.players * d.batch), i64(r.next, MOST_CELLS)
     rewards, low, high = f32(r.reward, MOST_CELLS), float32(np.inf), float32(-np.inf)
     for i in range(b, d.players * d.batch, d.batch):
-        cell = cell_at(r, cells[i], time)
+        cell = later(r, cells[i], steps)
         if following[cell] != -1:
             low, high = min(low, rewards[cell]), max(high, rewards[cell])
     if high - low > float32(SAME) * max(float32(1.0), abs(high)):
@@ -202,8 +212,8 @@ def one_reward(d: Any, r: Any, b: int, time: int) -> Any:
 @compiled
 def read_states(d: Any, r: Any, b: int) -> None:
     """Write the global states of drawn batch step b and after it, as `GlobalStates.at_times` returns them."""
-    time, last, env = i64(d.time, d.batch)[b], i64(d.until, d.batch)[b], i64(d.env, d.batch)[b]
-    place, after = time % d.capacity * r.envs + env, (last + 1) % d.capacity * r.envs + env
+    time, further, env = i64(d.time, d.batch)[b], i64(d.further, d.batch)[b], i64(d.env, d.batch)[b]
+    place, after = time % d.capacity * r.envs + env, (time + further + 1) % d.capacity * r.envs + env
     copy(d.values + place * d.size, d.state + b * d.size, d.size)
     entry = i64(d.final, d.capacity * r.envs)[after]
     source = d.last + (-2 - entry) * d.size if entry < -1 else d.values + after * d.size
