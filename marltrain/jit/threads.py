@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 
+@functools.cache
 def give_way() -> int:
     """Return the address of `sched_yield`, by which a waiting thread lets other threads run; 0 except on POSIX."""
     if os.name != "posix":

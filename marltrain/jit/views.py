@@ -20,6 +20,8 @@ _TYPES: Any = types
 
 def address_of(array: NDArray[Any]) -> int:
     """Return the address of an array's first element."""
+    if array.dtype.names is not None:  # the interface of an array of records describes all their fields
+        return array.ctypes.data
     return array.__array_interface__["data"][0]
 
 

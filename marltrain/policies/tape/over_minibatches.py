@@ -29,6 +29,7 @@ class OverMinibatches:
         counts = {"tickets": tickets, "done": done, "moved": moved, "ended": ended}
         for name, array in {"runs": self._runs, **counts}.items():
             record[name] = address_of(array)
+        self._address = address_of(self._record)
 
     def run(self, due: Array, threads: Threads, count: int) -> None:
         """Make the steps that are `due` [minibatches, F, K] bool, in at most `count` threads.
@@ -44,4 +45,4 @@ class OverMinibatches:
             each.prepare()
         record["minibatches"], record["due"] = len(due), address_of(due)
         self._counts[...] = 0
-        threads.run(passes_program(), address_of(self._record), count)
+        threads.run(passes_program(), self._address, count)

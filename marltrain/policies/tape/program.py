@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ class Execution:
             raise BindingError(f"expected 1 team, since the table computes all its agents at once; got {agents}")
         self.program, self.agents, self.blocks, self.rests, self.groups = program, agents, blocks, rests, groups
         self.arrays = dict[str, Array]()
+        self._layouts = dict[str, Any]()  # of the arrays that `exchange` has checked
         self._addresses = {name: np.zeros(SEGMENTS, np.int64) for name in _STEPS}
         self.due = np.ones(agents, np.bool_)
         self._numbers = {segment.name: i for i, segment in enumerate(table.segments, len(FIXED))}
@@ -113,7 +115,7 @@ class Execution:
         self._segments = np.zeros((threads, SEGMENTS), np.int64)
         self._record[0]["segments"] = address_of(self._segments)
 
-    @property
+    @cached_property
     def multiply_adds(self) -> int:
         """Multiplications of all agents' products in a run."""
         return self.agents * self.program.table.multiply_adds(self.blocks, self.rests)
@@ -139,12 +141,23 @@ class Execution:
             self.arrays[name] = array
             self._unbound.discard(name)
 
+    def exchange(self, arrays: Mapping[str, Array]) -> None:
+        """Do the same as `bind`; an array whose layout is that of the last one of its name is not checked."""
+        for name, array in arrays.items():
+            layout = array.shape, array.strides, array.dtype, array.flags.aligned
+            if self._layouts.get(name) == layout:
+                self._addresses["bases"][self._numbers[name]] = address_of(array)
+                self.arrays[name] = array
+            else:
+                self.bind({name: array})
+                self._layouts[name] = layout
+
     def bind_minibatches(self, arrays: Mapping[str, Array], rows: Array) -> None:
         """Set arrays whose axis 0 are minibatches, and the rows [minibatches, K] of each agent.
 
         The rows behind them, up to the end of a block of the section `rest`, are computed, too.
         """
-        self.bind({name: array[0] for name, array in arrays.items()})
+        self.exchange({name: array[0] for name, array in arrays.items()})
         self.arrays |= arrays
         for name, array in arrays.items():
             self._addresses["minibatch_steps"][self._numbers[name]] = array.strides[0]

@@ -10,6 +10,7 @@ import numpy as np
 from marltrain.core.layout import Array, map_tree
 from marltrain.jit.threads import Threads
 from marltrain.policies.backends.base import Backend, Forward, Network
+from marltrain.policies.learner.programs.program_step import MOST_PROGRAMS, kept_within
 from marltrain.policies.learner.programs.recorded_step import DTYPES, arrays_in, as_arrays
 from marltrain.policies.learner.programs.row_blocks import RowBlocks
 from marltrain.policies.learner.programs.step_program import LEAST_FOR_THREADS
@@ -53,6 +54,7 @@ class ProgramNetwork:
         """Store the network, whose weights are read where they are."""
         self.net, self.backend, self.blocks, self.threads = net, backend, blocks, threads
         self._programs: dict[Any, tuple[Program, tuple[tuple[int, ...], ...]]] = {}
+        self._kept: dict[Any, OverMinibatches] = {}
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """Return the outputs [K, B, ...] of inputs [K, B, ...], as the network does."""
@@ -65,15 +67,25 @@ class ProgramNetwork:
         if (found := self._programs.get(kinds)) is None:
             found = self._programs[kinds] = self._recorded(given)
         program, shapes = found
-        whole, rests = self.blocks.of(self.blocks.widened(rows))
-        groups = min(GROUPS, whole + rests)
-        execution = program.execution(agents=agents, blocks=whole, rests=rests, groups=groups)
+        passes = self._passes(program, (kinds, agents, self.blocks.widened(rows)))
+        (execution,) = passes.executions
         outputs = [np.empty((agents, self.blocks.widened(rows), *shape), np.float32) for shape in shapes]
-        execution.bind({**arrays, f"weights/{INPUT}": self.net.numbers()})
-        execution.bind({f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)})
+        named = {f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)}
+        execution.exchange({**arrays, **named, f"weights/{INPUT}": self.net.numbers()})
         count = self.backend.threads() if execution.multiply_adds >= LEAST_FOR_THREADS else 1
-        OverMinibatches([execution]).run(np.ones((1, 1, agents), np.bool_), self.threads, count)
+        passes.run(np.ones((1, 1, agents), np.bool_), self.threads, count)
+        execution.arrays.clear()
         return [self.backend.tensor(output[:, :rows]) for output in outputs]
+
+    def _passes(self, program: Program, kind: tuple[Any, int, int]) -> OverMinibatches:
+        """Return the program with buffers for inputs of a kind: names and types, agents, rows."""
+        if (passes := self._kept.get(kind)) is None:
+            _, agents, rows = kind
+            whole, rests = self.blocks.of(rows)
+            groups = min(GROUPS, whole + rests)
+            execution = program.execution(agents=agents, blocks=whole, rests=rests, groups=groups)
+            passes = kept_within(self._kept, MOST_PROGRAMS)[kind] = OverMinibatches([execution])
+        return passes
 
     def _padded(self, array: Array, rows: int) -> Array:
         """Return an array [K, B, ...] with so many rows, without gaps."""

@@ -35,7 +35,7 @@ class RolloutProgram(BoundTable):
         """
         self._fetch(numbers)
         read = {name: array for name, array in columns.items() if name in self._segments}
-        self._bind({name: array.copy("C") if has_gaps(array[:1]) else array for name, array in read.items()})
+        self.execution.exchange({n: array.copy("C") if has_gaps(array[:1]) else array for n, array in read.items()})
         measured = np.zeros((len(dealt.rows), len(self.metrics), self.team.num_agents), np.float32)
         given = {INDEX: dealt.index.swapaxes(0, 1), WEIGHT: dealt.weight.swapaxes(0, 1)}
         given |= {f"{MEASURED}/{name}": measured[:, i] for i, name in enumerate(self.metrics)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -99,12 +100,12 @@ class Table:
         """Make the instructions read-only."""
         self.instructions.flags.writeable = False
 
-    @property
+    @cached_property
     def block_rows(self) -> int:
         """Rows of a block; 0 if blocks have no rows."""
         return self._rows("block")
 
-    @property
+    @cached_property
     def rest_rows(self) -> int:
         """Rows of a block of the section `rest`; 0 without this section."""
         return self._rows("rest")
