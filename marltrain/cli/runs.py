@@ -49,6 +49,7 @@ def _add_run_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--agents", choices=("best", "last"), help="which of its agents (default: best; last where no test was played)"
     )
+    parser.add_argument("--member", type=integer, metavar="INT", help="of an opponent pool: the member that plays")
     parser.add_argument("--random", action="append", metavar="PLAYER", help="let this player play at random")
     parser.add_argument("--env", help="namespace/name or module:attribute, for a run of an environment of your own")
     parser.add_argument("--env-arg", action="append", metavar="KEY=VALUE", help="another argument of the environment")
@@ -100,6 +101,8 @@ def _open_run(options: dict[str, Any]) -> _Run:
     env_args = key_values("--env-arg", options.pop("env_arg", []))
     run = opened_run(options)
     run = replace(run, env_args={**run.env_args, **env_args})
+    if "member" in options:
+        _take_member(run.agents, options.pop("member"))
     names = probe(resolve(run.env, run.env_args)).names
     for player in options.pop("random", []):
         if player not in names:
@@ -107,6 +110,17 @@ def _open_run(options: dict[str, Any]) -> _Run:
                               f" There are {', '.join(names)}")  # fmt: skip
         run.agents[names.index(player)] = RandomAgent()
     return _Run(run.env, run.env_args, run.agents, options.pop("seed") if "seed" in options else fresh_seed())
+
+
+def _take_member(agents: list[Agent], number: int) -> None:
+    """Put a member of each set of policies in its place; raises ConfigError without a set."""
+    from marltrain.policies.agents.mixed import MixedAgent
+
+    sets = {seat: agent for seat, agent in enumerate(agents) if isinstance(agent, MixedAgent)}
+    if not sets:
+        raise ConfigError(f"--member {number}: no player of this run is an opponent pool: leave --member out")
+    for seat, agent in sets.items():
+        agents[seat] = agent.member(number)
 
 
 def opened_run(options: dict[str, Any]) -> SavedRun:

@@ -13,6 +13,7 @@ from marltrain.envs import probe
 from marltrain.envs.registry import imports_only_known
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import RUN_AGENTS
+from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.agents.saving import load
 from marltrain.storage.files import complete_folder
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
@@ -23,7 +24,8 @@ from marltrain.trainer.seats.by_player import Agents, in_seats
 class SavedRun:
     """A run's environment and agents.
 
-    agents: one per player.  chosen: the folder that they were loaded from, "best" or "last".
+    agents: one per player; of a league those of the first main agent's match.
+    chosen: the folder that they were loaded from, "best" or "last".
     """
 
     env: str
@@ -51,6 +53,10 @@ def open_run(
     played, chosen = agents_of(folder, agents, custom_objects, device)
     if isinstance(played, Mapping):
         played = in_seats(played, probe(name, env_args), str(folder / chosen))
+    if any(isinstance(agent, MixedAgent) for agent in played):
+        played = played[
+            :: len(played) // len(probe(name, env_args).players)
+        ]  # of a league: the seats of its first match
     return SavedRun(name, env_args, list(played), chosen)
 
 

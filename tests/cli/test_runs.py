@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import marltrain as mt
 from marltrain.cli import main
+from marltrain.tools.saved_run import open_run
 from tests.cli.running import RELAY, SYMBOLS, refused, said
+from tests.trainer.running import ppo, weights
+
+ROCKS = "marltrain/rock_paper_scissors_v1"
 
 
 def test_without_tests_the_last_agents_are_tested_and_played(capsys, tmp_path):
@@ -32,6 +37,42 @@ def test_tests_by_env_steps_and_their_limit(capsys, tmp_path):
     assert (config["test_freq"], config["test_freq_steps"], config["max_test_steps"]) == (None, 32, 64)
     out = said(capsys, "test", run, "--env", SYMBOLS, "--episodes", 2, "--max-test-steps", 4)
     assert "2 episodes of 2.0 env steps, 2 of them cut, seed" in out
+
+
+def rocks_trainer(folder: Path) -> mt.DecentralizedTrainer:
+    return mt.DecentralizedTrainer(
+        ROCKS, num_train_envs=2, num_test_envs=2, update_freq=16, steps_per_train=32, test_freq=None, seed=0,
+        progress=False, run_dir=folder,
+    )  # fmt: skip
+
+
+def test_members_of_a_pool_play(capsys, tmp_path):
+    """A member takes the place of the pool; without one, tests play all in turn, and `play` names the option."""
+    run, learner = tmp_path / "pool", ppo(ROCKS)[0]
+    rocks_trainer(run).train([learner, mt.OpponentPool(learner, every_steps=16)], [1, 0], plot=False)
+    out = said(capsys, "play", run, "--agents", "last", "--text", "--member", 1, "--seed", 0)
+    assert out.splitlines()[-2].startswith("episode 0: returns")
+    assert "--member 2. Their numbers are 0, 1, 2" in refused(capsys, "play", run, "--agents", "last", "--text")
+    assert "no member 9" in refused(capsys, "play", run, "--agents", "last", "--text", "--member", 9)
+    assert "2 episodes" in said(capsys, "test", run, "--episodes", 2)
+    assert "2 episodes" in said(capsys, "test", run, "--episodes", 2, "--member", 0)
+
+
+def test_a_member_needs_a_pool(capsys, run):
+    assert "--member 1" in refused(capsys, "test", run, "--env", SYMBOLS, "--member", 1)
+
+
+def test_of_a_league_the_first_match_plays(capsys, tmp_path):
+    run = tmp_path / "league"
+    league = mt.League(ppo(ROCKS)[0], exploiters=1, league_exploiters=0, every_steps=16)
+    rocks_trainer(run).train(league, rotate=True, plot=False)
+    found = open_run(run).agents
+    main, exploiter, *pools = mt.load(run / "last")
+    assert len(found) == 2 and len(pools) == 2 and isinstance(found[1], mt.MixedAgent)
+    (of_run,), (of_main,), (other,) = weights([found[0]]), weights([main]), weights([exploiter])
+    assert all((of_run[name] == of_main[name]).all() for name in of_main)
+    assert any((of_run[name] != other[name]).any() for name in of_main)
+    assert "2 episodes" in said(capsys, "test", run, "--episodes", 2)
 
 
 def test_a_run_is_tested(capsys, run):

@@ -8,6 +8,7 @@ import numpy as np
 
 from marltrain.core.errors import AgentError
 from marltrain.core.layout import Array
+from marltrain.core.remedies import written
 from marltrain.core.spec import EnvSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.mixed import MixedAgent, Record
@@ -61,12 +62,22 @@ class Cast:
         numbers = self._of.get(id(agent))
         if numbers is None:
             return None
-        if not self._chosen:
-            raise AgentError(
-                f"a {type(agent).__name__} plays in training and in tests, where each episode has its member. Give one "
-                "of its members here: member(number)"
-            )
+        self.check_chosen()
         return numbers[None] if seats == self._matches else np.tile(numbers, seats // self._matches)[None]
+
+    def check_chosen(self) -> None:
+        """Raise AgentError if a set holds a seat and its members were not chosen, as in `play`, which chooses none."""
+        if self._chosen:
+            return
+        for each, players in zip(self.sets, self._players, strict=True):
+            numbers = each.pool.numbers.tolist()
+            newest = numbers[-1] if numbers else 0
+            raise AgentError(
+                f"player {self._names[players[0]]!r}: a {type(each).__name__} plays in training and in tests, where "
+                "each episode has its member. Give one of its members here, such as the newest: "
+                f"{written(f'pool.member({newest})', f'--member {newest}')}. Their numbers are "
+                f"{', '.join(map(str, numbers))}"
+            )
 
     def start(self, env_steps: int, episodes: int) -> None:
         """Tell the sets that a run starts, with its counts so far."""

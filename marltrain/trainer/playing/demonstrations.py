@@ -74,6 +74,7 @@ def demonstrations(
                 raise ConfigError(f"player {shown(player)} is not one of {', '.join(spec.names)}."
                                   f"{did_you_mean(player, spec.names)}")  # fmt: skip
             actors = Actors(spec, Seating(spec, in_seats(given, spec), seed, stack=False).learners, num_envs, "test")
+            actors.cast.check_chosen()
             actors.explore(np.full(len(spec.players), explore))
             recorded = {p: _Record(spec, p, num_envs) for p, name in enumerate(spec.names) if player in (None, name)}
             _play(envs, actors, list(recorded.values()), seed, episodes)

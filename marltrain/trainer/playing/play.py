@@ -95,6 +95,7 @@ def play(
         spec = probe(source)
         seated = _with_people(spec, in_seats(agents, spec), people, keys)
         actors = Actors(spec, Seating(spec, seated, seed, stack=False).learners, 1, "test")
+        actors.cast.check_chosen()
         actors.explore(np.full(len(spec.players), not greedy))
         seeds = [child_seed(seed, "episode", "play", 0, k) for k in range(episodes)]
         return show_episodes(

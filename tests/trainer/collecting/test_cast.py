@@ -57,7 +57,14 @@ def test_test_episodes_are_played_by_each_member_in_turn():
     assert np.sign(returns).tolist() == [0, -1, 1, 0, -1, 1]
 
 
-def test_where_no_member_is_chosen_a_set_is_refused():
-    agents = [ppo(ROCKS, {})[0], mt.MixedAgent(hands())]
-    with pytest.raises(AgentError, match="Give one of its members here"):
-        mt.demonstrations(ROCKS, agents, episodes=1, seed=0)
+def test_where_no_member_is_chosen_a_set_is_refused(capsys):
+    """Before anything is shown; the error names the player, the members and the remedy, which works."""
+    mixed = mt.MixedAgent(hands())
+    agents = [mt.FunctionAgent(lambda observation: 0), mixed]
+    said = r"'player_1'.*pool\.member\(2\).* 0, 1, 2"
+    with pytest.raises(AgentError, match=said):
+        mt.demonstrations(ROCKS, [ppo(ROCKS, {})[0], mixed], episodes=1, seed=0)
+    with pytest.raises(AgentError, match=said):
+        mt.play(ROCKS, agents, text=True)
+    assert capsys.readouterr().out == ""
+    assert mt.play(ROCKS, [agents[0], mixed.member(1)], env_args={"num_rounds": 1}, text=True).tolist() == [[-1, 1]]
