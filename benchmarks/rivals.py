@@ -1,10 +1,12 @@
 """Agents that train against each other in games whose perfect play is known, with seeds and intervals.
 
-    python benchmarks/rivals.py [kuhn-mmd] [kuhn-nfsp] [tictactoe-mmd] [--seeds 5]
+    python benchmarks/rivals.py [kuhn-mmd] [kuhn-nfsp] [tictactoe-mmd] [connect-four-mmd] [--seeds 5]
 
 Poker: the exploitability of the last agents, in chips, by `mt.exploitability`. Tic-tac-toe: lost games among all games
-that opponents can play, from both seats, by `mt.tictactoe_games`. A line for each seed, then the interquartile mean and
-its 95 % bootstrap interval. Seconds are those of one core; no task uses more than one thread.
+that opponents can play, from both seats, by `mt.tictactoe_games`. Connect four: the share of moves that give away the
+result of 100 positions with 8 to 12 stones, by `mt.connect_four_blunders`; lines of their own tell it of minimax, of
+positions with more stones, and games lost to random play. A line for each seed, then the interquartile mean and its
+95 % bootstrap interval. Seconds are those of one core; no task uses more than one thread.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import marltrain as mt
+from benchmarks.strength import BOARD, FOUR, STONES, given_away, lost_of_all, lost_to_random
 from marltrain.tools.statistics import estimate
 
-KUHN, BOARD = "marltrain/kuhn_poker_v1", "marltrain/tictactoe_v3"
+KUHN = "marltrain/kuhn_poker_v1"
 
 
 def mmd(env: str, steps: int, seed: int, *, update_freq: int, envs: int, share: bool = False, **settings: Any) -> Any:
@@ -74,11 +77,29 @@ def tictactoe_mmd(seed: int) -> float:
         learning_rate=mt.exponential(3e-3, 3e-4, steps), temperature=mt.exponential(0.5, 0.1, steps),
         step_size=mt.exponential(2.0, 0.3, steps),
     )  # fmt: skip
-    return float(mt.tictactoe_games(agents).losses.sum())
+    return lost_of_all(agents[0])
+
+
+def connect_four_mmd(seed: int) -> float:
+    """Connect four by MMD, one agent in both seats, 8M moves; wanted: less than minimax of depth 5, no game lost."""
+    steps = 8_000_000
+    agent = mmd(
+        FOUR, steps, seed, update_freq=8_192, envs=512, share=True, epochs=2, minibatches=8,
+        network=mt.MLP((256, 128), "relu"), learning_rate=mt.exponential(3e-3, 1e-4, steps),
+        temperature=mt.exponential(0.5, 0.05, steps), step_size=mt.exponential(2.0, 0.2, steps),
+    )[0]  # fmt: skip
+    players = {"agent": agent, "minimax of depth 5": mt.ConnectFourMinimax(5), "random play": mt.RandomAgent()}
+    for name, player in players.items():
+        shares = ", ".join(f"{stage} {given_away(player, stage):.3f}" for stage in STONES)
+        print(f"    {name} gives away: {shares}", flush=True)
+    first, second = lost_to_random(FOUR, agent, 10_000)
+    print(f"    lost to random play: {first} of 10,000 games as first, {second} as second", flush=True)
+    return given_away(agent, "beginning")
 
 
 TASKS: dict[str, Callable[[int], float]] = {
     "kuhn-mmd": kuhn_mmd, "kuhn-nfsp": kuhn_nfsp, "tictactoe-mmd": tictactoe_mmd,
+    "connect-four-mmd": connect_four_mmd,
 }  # fmt: skip
 
 

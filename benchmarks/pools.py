@@ -1,0 +1,84 @@
+"""What an opponent pool gives: agents trained against themselves alone, and against a pool of their past versions.
+
+    python benchmarks/pools.py [tictactoe] [connect-four] [--seeds 3] [--share 1.0]
+
+A line for each seed and way of training, with the same env steps: the share of 2,000 games from each seat that the
+final agent, without exploration, loses to random play; its mistakes; and the earlier versions, one of each sixth of the
+run, to which it loses (`RoundRobin.regressions`). Mistakes: in tic-tac-toe the games lost of all that opponents can
+play, from both seats; in connect four the share of moves that give away the result of 200 positions with 13 to 24
+stones and of 200 with 25 to 36. Seconds are those of one core, for the training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import marltrain as mt
+from benchmarks.strength import BOARD, FOUR, given_away, lost_of_all, lost_to_random
+
+VERSIONS, GAMES, PAIR_GAMES = 6, 2_000, 100
+TASKS = {"tictactoe": (BOARD, 240_000), "connect-four": (FOUR, 480_000)}
+"""Games, and their env steps."""
+
+
+def trained(env: str, steps: int, seed: int, pool: bool) -> dict[str, Any]:
+    """Return the versions of an agent of PPO after each sixth of a training, by name; the last is called "final"."""
+    agent, _ = mt.make_agents(
+        "ppo", env, seed=seed, share=True, learning_rate=mt.linear(1e-3, 1e-4, steps), update_freq=4_096, minibatches=4,
+        jit_compile=True,
+    )  # fmt: skip
+    trainer = mt.DecentralizedTrainer(
+        env, num_train_envs=64, steps_per_train=steps // VERSIONS, test_freq=None, seed=seed, run_dir=False,
+        progress=False,
+    )  # fmt: skip
+    opponent = mt.OpponentPool(agent, every_steps=steps // 24, size=16, present=0.5) if pool else agent
+    versions: dict[str, Any] = {}
+    for i in range(VERSIONS):
+        trainer.train([agent, opponent], [1, int(not pool)], rotate=pool, plot=False, go_on=i > 0)
+        name = "final" if i == VERSIONS - 1 else f"after {(i + 1) * steps // VERSIONS:,}"
+        versions[name] = agent.frozen_copy()
+    return versions
+
+
+def mistakes(env: str, agent: Any) -> str:
+    """Return the mistakes of an agent, as text."""
+    if env == BOARD:
+        return f"{lost_of_all(agent):.0f} games"
+    return " and ".join(f"{given_away(agent, stage):.1%}" for stage in ("middle", "end"))
+
+
+def main() -> None:
+    """Train, measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("tasks", nargs="*", choices=[[], *TASKS], help="all, if none is named")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds, from 0 on")
+    parser.add_argument("--share", type=float, default=1.0, metavar="X", help="share of the env steps")
+    given = parser.parse_args()
+    for name in given.tasks or TASKS:
+        env, steps = TASKS[name][0], int(TASKS[name][1] * given.share)
+        print(f"{name}, {steps:,} env steps: lost to random play as first and second; mistakes; loses to", flush=True)
+        for seed in range(given.seeds):
+            for pool in (False, True):
+                start = time.process_time()
+                versions = trained(env, steps, seed, pool)
+                seconds = time.process_time() - start
+                table = mt.round_robin(versions, env, episodes=PAIR_GAMES, num_test_envs=64).regressions("final")
+                lost = " and ".join(f"{count / GAMES:.1%}" for count in lost_to_random(env, versions["final"], GAMES))
+                worse = ", ".join(table.index[table["regresses"]]) or "none"
+                print(
+                    f"  seed {seed}, {'pool ' if pool else 'alone'}: {lost}; {mistakes(env, versions['final'])}; "
+                    f"{worse} (least score {table['score'].min():.2f}); {seconds:.0f} s",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
