@@ -5,6 +5,7 @@ What is dealt are blocks of consecutive rows: single rows, or the sequences of r
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,38 @@ class Dealt:
     rows: Array
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Places of the blocks of K agents in minibatches.
+
+    sizes: [M, K] int64, blocks of each agent.  edges: range of places of each minibatch.
+    first, share, columns: of each agent, [M], [n] and [n]: its first block in each minibatch; of each of its blocks,
+      the minibatch and the place.
+    """
+
+    sizes: Array
+    edges: list[tuple[int, int]]
+    first: list[Array]
+    share: list[Array]
+    columns: list[Array]
+
+
+@functools.lru_cache(4)
+def layout_of(counts: tuple[int, ...], shares: tuple[int, ...], width: Callable[[int], int], *, even: bool) -> Layout:
+    """Return the layout of agents with `counts` blocks in `shares` minibatches; see `Minibatches`."""
+    own = [_even(n, m) for n, m in zip(counts, shares, strict=True)]
+    sizes = np.zeros((max(shares), len(own)), np.int64)
+    for k, each in enumerate(own):
+        sizes[: len(each), k] = each
+    widths = [width(int(most)) for most in sizes.max(1)]
+    stops = np.cumsum([widths[0]] * len(widths) if even else widths)
+    starts = np.concatenate([[0], stops[:-1]])
+    first = [np.concatenate([[0], np.cumsum(each)[:-1]]) for each in own]
+    share = [np.repeat(np.arange(len(each)), each) for each in own]
+    columns = [starts[s] + np.arange(len(s)) - f[s] for s, f in zip(share, first, strict=True)]
+    return Layout(sizes, list(zip(starts.tolist(), stops.tolist(), strict=True)), first, share, columns)
+
+
 class Minibatches:
     """M minibatches of a rollout; minibatch m holds part m of each agent's blocks, padded with weight 0.
 
@@ -46,12 +79,13 @@ class Minibatches:
         width: function that rounds the block count of a minibatch up, so that a compiled backend sees few shapes.
         block: rows of a block; B is a multiple of it.  even: whether all minibatches are as wide as the widest.
         """
-        self.weight, self.width, self.block, self.even = weight, width, block, even
-        rows = (weight > 0).sum(1)
-        self.counts = -(-rows // block)
+        self.weight, self.block = weight, block
+        rows = np.count_nonzero(weight > 0, 1).tolist()
+        self.counts = [-(-n // block) for n in rows]
         per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in rows]
-        self.shares = np.array([min(m, max(1, int(n))) for m, n in zip(per_agent, self.counts, strict=True)])
-        self._lay_out()
+        shares = tuple(min(m, max(1, n)) for m, n in zip(per_agent, self.counts, strict=True))
+        self._layout = layout_of(tuple(self.counts), shares, width, even=even)
+        self.sizes, self.edges = self._layout.sizes, self._layout.edges
 
     def epochs(
         self, epochs: int, rngs: Sequence[np.random.Generator], rows: Mapping[str, Any], backend: Backend
@@ -84,23 +118,6 @@ class Minibatches:
         """Return whether each agent has rows in each minibatch of an epoch, [M, K] bool."""
         return self.sizes > 0
 
-    def _lay_out(self) -> None:
-        """Compute the range of blocks of each minibatch, and the places that hold each agent's blocks."""
-        own = [_even(int(n), int(m)) for n, m in zip(self.counts, self.shares, strict=True)]
-        self.sizes = np.zeros((int(self.shares.max()), len(own)), np.int64)  # blocks of each agent
-        for k, sizes in enumerate(own):
-            self.sizes[: len(sizes), k] = sizes
-        widths = [self.width(int(most)) for most in self.sizes.max(1)]
-        stops = np.cumsum([widths[0]] * len(widths) if self.even else widths)
-        starts = np.concatenate([[0], stops[:-1]])
-        self.edges = [(int(start), int(stop)) for start, stop in zip(starts, stops, strict=True)]
-        self._first = [np.concatenate([[0], np.cumsum(sizes)[:-1]]) for sizes in own]
-        self._share = [np.repeat(np.arange(len(sizes)), sizes) for sizes in own]
-        self._columns = [
-            starts[share] + np.arange(len(share)) - first[share]
-            for share, first in zip(self._share, self._first, strict=True)
-        ]
-
     def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:
         """Return row numbers and weights, each [K, block * sum of widths].
 
@@ -110,13 +127,13 @@ class Minibatches:
         weight = np.zeros((*index.shape, self.block), np.float32)
         blocks = self.weight.reshape(len(rngs), -1, self.block)
         for k, rng in enumerate(rngs):
-            dealt = rng.permutation(int(self.counts[k]))
+            dealt = rng.permutation(self.counts[k])
             if not len(dealt):
                 continue
             given = blocks[k, dealt]
-            sums = np.add.reduceat(given.sum(1), self._first[k])
-            index[k, self._columns[k]] = dealt
-            weight[k, self._columns[k]] = given / sums[self._share[k], None]
+            sums = np.add.reduceat(given.sum(1), self._layout.first[k])
+            index[k, self._layout.columns[k]] = dealt
+            weight[k, self._layout.columns[k]] = given / sums[self._layout.share[k], None]
         rows = index[..., None] * self.block + np.arange(self.block)
         return rows.reshape(len(rngs), -1), weight.reshape(len(rngs), -1)
 

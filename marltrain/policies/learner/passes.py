@@ -102,7 +102,8 @@ class Passes:
         if self.team.is_joint:
             yield from team_minibatches(self.team, batch, columns, schedule, self._rng())
         elif isinstance(batch, Rollout):
-            cut = self._cut(batch, schedule, batch_size, rounded_up if self.backend.jit_compile else int)
+            block = self.team.algorithm.needs().block or 1
+            cut = self._cut(batch, schedule, batch_size, rounded_up if self.backend.jit_compile else int, block)
             rows, rngs = _without_weight(columns[ALONE]), self.members[ALONE].rngs("update")
             for dealt, present in cut.epochs(schedule.epochs, rngs, rows, self.backend):
                 yield {ALONE: dealt}, present
@@ -141,7 +142,7 @@ class Passes:
         """Make all gradient steps over a rollout in a single call, see `RolloutSteps`; return False if none can."""
         if (made := self.steps.over_rollouts) is None:
             return False
-        cut = self._cut(batch, schedule, batch_size, made.blocks.width, even=True)
+        cut = self._cut(batch, schedule, batch_size, made.blocks.width, made.blocks.unit, even=True)
         rows, member = _without_weight(columns[ALONE]), self.members[ALONE]
         if (programs := made.programs(rows, cut.rows)) is None:
             return False
@@ -159,14 +160,12 @@ class Passes:
         return True
 
     def _cut(
-        self, batch: Rollout, schedule: UpdateSchedule, batch_size: int, width: Callable[[int], int], *,
-        even: bool = False,
+        self, batch: Rollout, schedule: UpdateSchedule, batch_size: int, width: Callable[[int], int], block: int,
+        *, even: bool = False,
     ) -> Minibatches:  # fmt: skip
-        """Return the minibatches of a rollout.  width, even: see there."""
-        return Minibatches(
-            batch.weight, schedule.minibatches, schedule.batch_size or batch_size, width=width, even=even,
-            block=self.team.algorithm.needs().block or 1,
-        )  # fmt: skip
+        """Return the minibatches of a rollout.  width, block, even: see there."""
+        size = schedule.batch_size or batch_size
+        return Minibatches(batch.weight, schedule.minibatches, size, width=width, block=block, even=even)
 
     def _numbers(self) -> dict[str, Any]:
         """Return the hyperparameters of each member, [H, K_i, 1]."""

@@ -52,7 +52,8 @@ class BoundTable:
                 self._hyper[key] = own
                 names = self.team.members[key].algorithm.numbers()
                 rows = zip(names, own if isinstance(own, np.ndarray) else self.backend.numpy(own), strict=True)
-                self._bind({f"{HYPER}/{key}/{name}": row for name, row in rows})
+                named = {f"{HYPER}/{key}/{name}": row for name, row in rows}
+                self.execution.exchange({name: row for name, row in named.items() if name in self._segments})
 
 
 class StepProgram(BoundTable):
