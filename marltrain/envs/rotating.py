@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.core.spec import Step, empty_actions
+from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs.vector import VectorEnv
+
+
+class Rotation:
+    """The seats of the entries of a line-up, which change from episode to episode.
+
+    Seats are in cycles of equal spaces: in turn j, an entry has the seat that is j places further in its cycle.
+    cycles: None: all seats of equal spaces; for teams, those at the same place of each team.
+    """
+
+    def __init__(self, spec: EnvSpec, cycles: Sequence[Sequence[int]] | None = None) -> None:
+        """Take the cycles of players, by their indices; players in no cycle keep their seats."""
+        self._cycles = [np.array(c) for c in ([g.players for g in spec.groups] if cycles is None else cycles)]
+        self._groups = [list(group.players) for group in spec.groups]
+        self._place = np.array([place for _, place in spec.place])
+
+    def seats(self, turns: Array) -> Array:
+        """Return the players whose seats the entries have, [P, n] int64; turns: [n] int64."""
+        seats = np.repeat(np.arange(len(self._place))[:, None], len(turns), 1)
+        for cycle in self._cycles:
+            seats[cycle] = cycle[(np.arange(len(cycle))[:, None] + turns) % len(cycle)]
+        return seats
+
+    def rows(self, seats: Array) -> list[Array]:
+        """Return the rows in their groups of the seats [P, n] of entries, for each group [P, n]."""
+        return [self._place[seats[players]] for players in self._groups]
+
+    def rows_of(self, players: Array, turns: Array) -> Array:
+        """Return the rows in their group of the seats of entries `players` [K, S], [K, S, n]."""
+        rows: Array = self._place[self.seats(turns)[players]]
+        return rows
 
 
 class RotatingVectorEnv(VectorEnv):
     """A vector environment whose arrays have the entries of a line-up in place of seats.
 
-    In episode j of environment e, entry i of a group of P seats of equal spaces has seat (i + j + e) mod P. Rows of
-    players in all arrays of a Step, and of actions, are then those of entry i. Groups of one seat do not change.
+    Episode j of environment e is turn j + e of a `Rotation`. Rows of players in all arrays of a Step, and of actions,
+    are then those of the entries.
 
     seats: [P, E] int64, index of the player that each entry controls in the running episode.
     ended_seats: the same, of the episode to which the rewards and ends of the last Step belong.
     """
 
-    def __init__(self, envs: VectorEnv) -> None:
+    def __init__(self, envs: VectorEnv, rotation: Rotation) -> None:
         """Take the environments, which this one then owns."""
+        self.rotation = rotation
         self.envs, self.spec, self.num_envs, self.source = envs, envs.spec, envs.num_envs, envs.source
         self._step = Step.empty(self.spec, self.num_envs)
         self._actions = empty_actions(self.spec, self.num_envs)
@@ -69,12 +100,8 @@ class RotatingVectorEnv(VectorEnv):
 
     def _turn(self, episodes: Array) -> None:
         """Set the seats of the running episodes, by their numbers [E]."""
-        turned = episodes + np.arange(self.num_envs)
-        self._rows = [(np.arange(g.size)[:, None] + turned) % g.size for g in self.spec.groups]
-        self.seats = np.empty((len(self.spec.players), self.num_envs), np.int64)
-        for group, rows in zip(self.spec.groups, self._rows, strict=True):
-            players = np.array(group.players)
-            self.seats[players] = players[rows]
+        self.seats = self.rotation.seats(episodes + np.arange(self.num_envs))
+        self._rows = self.rotation.rows(self.seats)
 
     def _seen(self, step: Step, before: list[Array]) -> Step:
         """Return a Step by entries; before: the seats of the episodes to which rewards and ends belong."""

@@ -142,6 +142,11 @@ class OpponentPool(MixedAgent):
         return [self, *self._mates]
 
     @property
+    def sides(self) -> Sequence[Sequence[Agent]]:
+        """See `MixedAgent`."""
+        return [self.seats, *self.teams] if self._mates else ()
+
+    @property
     def shares(self) -> Array:
         """Probability of each member in the next draw against a member, [M] float64."""
         return probabilities(self.choose, self.standing, "OpponentPool")

@@ -124,6 +124,11 @@ class MixedAgent(Agent):
         return self
 
     @property
+    def sides(self) -> Sequence[Sequence[Agent]]:
+        """Teams whose seats belong together: the seats of the set, and agents whose versions play there; else ()."""
+        return ()
+
+    @property
     def shares(self) -> Array:
         """Probability of each member in the next draw, [M] float64."""
         return self._shares

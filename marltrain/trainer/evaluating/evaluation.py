@@ -16,6 +16,7 @@ from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.envs.recorded import Recorded
+from marltrain.envs.rotating import Rotation
 from marltrain.trainer.collecting.episodes import DROPPED
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
@@ -128,15 +129,6 @@ def bootstrap(values: Array, level: float = 0.95) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def rotations(spec: EnvSpec, seated: LearnerSeats, numbers: Array) -> Array:
-    """Return the seats of a learner's agents, [K, S, E] rows of their group, if environment e plays episode numbers[e].
-
-    In episode j each agent moves j seats on among the seats of equal spaces.
-    """
-    size = spec.groups[seated.group].size
-    return (seated.rows[:, :, None] + numbers[None, None, :]) % size
-
-
 class TestInterrupted(Exception):  # noqa: N818  # nothing went wrong
     """A test was interrupted before its end."""
 
@@ -154,7 +146,7 @@ class Evaluation:
         learners: Sequence[LearnerSeats],
         episodes: int,
         *,
-        rotate: bool = False,
+        rotation: Rotation | None = None,
         sampled: bool = False,
         on_step: Callable[[int, int], Any] = lambda finished, steps: None,
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,
@@ -166,7 +158,7 @@ class Evaluation:
 
         After `max_steps` env steps the test is cut, with a warning; idle environments do not count.
 
-        rotate: move the agents one seat on after each episode.
+        rotation: the agents' seats: episode j is its turn j; None: they keep their seats.
         sampled: agents act as they explore in training; False: without exploration.
         on_step: called after each batch step with (finished episodes, env steps) so far.
         on_faults: called with faults of environments; an episode dropped because of one does not count and is replayed.
@@ -179,13 +171,13 @@ class Evaluation:
         actors.explore(np.full(len(spec.players), sampled))
         envs.on_faults = on_faults
         step = envs.reset(self.seed)
-        tally = _Tally(spec, step, episodes, rotate)
+        tally = _Tally(spec, step, episodes, rotation)
         if log is not None:
             log.start(spec, step, self.seed)
         steps = 0
         actors.cast.take_turns(tally.number)
-        if rotate:
-            actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
+        if rotation is not None:
+            actors.rotate([rotation.rows_of(seated.players, tally.number) for seated in learners])
         while tally.open and not (self._used_up(steps) and tally.some):
             if given_up():
                 raise TestInterrupted
@@ -205,8 +197,8 @@ class Evaluation:
                 log.follow(step, tally.number, (tally.lengths != DROPPED) & (tally.number < episodes))
             if tally.add(step, envs.recorded):
                 actors.cast.take_turns(tally.number)
-                if rotate:
-                    actors.rotate([rotations(spec, seated, tally.number) for seated in learners])
+                if rotation is not None:
+                    actors.rotate([rotation.rows_of(seated.players, tally.number) for seated in learners])
             on_step(tally.finished, steps)
         result = tally.result()
         if log is not None:
@@ -234,8 +226,8 @@ class Evaluation:
 class _Tally:
     """Adds up returns and lengths of the test's episodes, and reorders the returns by line-up entry."""
 
-    def __init__(self, spec: EnvSpec, first: Step, episodes: int, rotate: bool) -> None:
-        self.spec, self.num_envs, self.episodes, self.rotate = spec, len(first.ended), episodes, rotate
+    def __init__(self, spec: EnvSpec, first: Step, episodes: int, rotation: Rotation | None) -> None:
+        self.spec, self.num_envs, self.episodes, self.rotation = spec, len(first.ended), episodes, rotation
         self.running = first.start_reward.astype(np.float64)
         self.lengths = np.zeros(self.num_envs, np.int64)
         self.number = np.arange(self.num_envs)
@@ -277,11 +269,9 @@ class _Tally:
 
     def _seats(self, j: int) -> Array:
         """Return the player that each line-up entry controls in episode j, [P]."""
-        seats = np.arange(len(self.spec.players))
-        if self.rotate:
-            for group in self.spec.groups:
-                players = np.array(group.players)
-                seats[players] = np.roll(players, -j)
+        if self.rotation is None:
+            return np.arange(len(self.spec.players))
+        seats: Array = self.rotation.seats(np.array([j]))[:, 0]
         return seats
 
     def _enter(self, e: int) -> None:

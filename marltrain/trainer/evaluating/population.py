@@ -10,6 +10,7 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.envs.faults import Fault
 from marltrain.envs.population import PopulationVectorEnv
+from marltrain.envs.rotating import Rotation
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards
@@ -31,7 +32,7 @@ class PopulationEvaluation(Evaluation):
         learners: Sequence[LearnerSeats],
         episodes: int,
         *,
-        rotate: bool = False,
+        rotation: Rotation | None = None,
         sampled: bool = False,
         on_step: Callable[[int, int], Any] = lambda finished, steps: None,
         on_faults: Callable[[Sequence[Fault]], Any] = lambda faults: None,

@@ -79,7 +79,7 @@ def results_of(
         )
     same_agents = all(agent is other for agent, other in zip(line_up, context.line_up.agents, strict=True))
     same_learners = bool((run.masks.wanted[0] == learning).all())
-    comparable = own and same_agents and rotate == context.rotate and same_learners
+    comparable = own and same_agents and rotate == (context.rotation is not None) and same_learners
     return EarlierRun(
         replace(run.counters), run.history, run.faults, run.selection.state(), run.clock.seconds, context.schedulers,
         context.all_callbacks.state(), comparable, run.due.tests.tested_at if comparable else (-1, -1),

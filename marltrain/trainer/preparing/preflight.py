@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from marltrain.core.errors import AgentError, ConfigError, warn
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec
+from marltrain.envs.rotating import Rotation
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.agents.mixed import MixedAgent
@@ -17,7 +18,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.trainer.adapting.criterion import CriterionCallback
 from marltrain.trainer.seats.seats import LearnerSeats
-from marltrain.trainer.seats.sides import teams_of
+from marltrain.trainer.seats.sides import whole_teams
 from marltrain.trainer.settings import TrainerSettings
 from marltrain.trainer.training.context import TrainerSetup
 from marltrain.trainer.updating.update_schedule import Defaults, schedule_of
@@ -79,8 +80,8 @@ def check_lag(learners: Sequence[LearnerSeats], max_lag: int | None) -> None:
         )
 
 
-def check_rotation(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) -> None:
-    """Raise ConfigError if agents cannot change seats in a run."""
+def rotation_of(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) -> Rotation:
+    """Return the rotation of a run's agents: of whole teams, if there are some. Raises ConfigError if they cannot."""
     settings, copies = setup.settings, setup.source.copies
     if all(group.size == 1 for group in spec.groups):
         kinds = "; ".join(
@@ -98,13 +99,17 @@ def check_rotation(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) 
             f"rotate=True: {told[0]!r} tells the players apart by their seats (identify=True), and they change: leave "
             "one of them out"
         )
-    teams = set(teams_of(agents, spec.names).values())
-    led = any(isinstance(agent, MixedAgent) and agent.leader is not agent for agent in agents)
-    if isinstance(setup.team_reward, Mapping) or len(teams) > 1 or led:
+    teams = whole_teams(agents, spec.names, setup.team_reward)
+    if not teams:
+        return Rotation(spec)
+    names = [f"({', '.join(spec.names[p] for p in team)})" for team in teams]
+    seats = [[spec.players[p].kind for p in team] for team in teams]
+    if len(teams) < 2 or any(own != seats[0] for own in seats):
         raise ConfigError(
-            "rotate=True moves each agent by one seat, which would tear teams apart (teams of team_reward, of pools, "
-            "or of algorithms that learn together): leave rotate out"
+            f"rotate=True: whole teams change seats, so there are at least two, of equally many players with equal "
+            f"spaces place by place; the teams here are {', '.join(names)}: leave rotate out"
         )
+    return Rotation(spec, list(zip(*teams, strict=True)))
 
 
 def check_matches(names: Sequence[str], setup: TrainerSetup) -> TrainerSetup:

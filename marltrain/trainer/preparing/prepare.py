@@ -18,7 +18,7 @@ from marltrain.envs.goals import goal_reward
 from marltrain.envs.matches import MatchesVectorEnv, divided
 from marltrain.envs.population import PopulationVectorEnv, plain_names
 from marltrain.envs.python.probe import closed
-from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.envs.rotating import RotatingVectorEnv, Rotation
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.matches import Matches
 from marltrain.policies.memory.states import OWN
@@ -35,8 +35,8 @@ from marltrain.trainer.preparing.preflight import (
     check_lag,
     check_line_up,
     check_matches,
-    check_rotation,
     check_sets,
+    rotation_of,
     warn_of_early_end,
 )
 from marltrain.trainer.preparing.resume import (
@@ -125,9 +125,10 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     games = stack.enter_context(closed(result, setup.source.name))
     try_team_reward(setup.team_reward, plain_names(games.spec.names, len(setup.source.copies)))
     call = call.seated(games.spec)
+    rotation = Rotation(games.spec)
     if call.rotate:
-        check_rotation(games.spec, call.agents[:: max(1, len(matches))], setup)
-        games = RotatingVectorEnv(games)
+        rotation = rotation_of(games.spec, call.agents[:: max(1, len(matches))], setup)
+        games = RotatingVectorEnv(games, rotation)
     envs = MatchesVectorEnv(games, matches) if matches else games
     spec, num_envs = envs.spec, envs.num_envs
     seating, line_up = _seatings(setup, call, spec, games.spec, stack)
@@ -165,7 +166,8 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     )
     context = RunContext(
         **vars(setup), envs=envs, evaluation=evaluation, seating=seating, line_up=line_up,
-        rotate=call.rotates, learning=learning, exploring=exploring, streams=streams, storage=storage,
+        rotation=rotation if call.rotates else None, learning=learning, exploring=exploring, streams=streams,
+        storage=storage,
         schedulers=schedulers, learner_actors=learner_actors, folder=folder, checkpoints=checkpoints,
         call_number=calls + 1,
         env_seed=child_seed(setup.seed, "train", calls) if calls else setup.seed, budgets=budgets,

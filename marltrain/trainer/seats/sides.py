@@ -7,8 +7,9 @@ from typing import Any
 
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
+from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.interface.joint import JointAlgorithm
-from marltrain.trainer.seats.teams import members
+from marltrain.trainer.seats.teams import members, team_of_each
 
 MANY = 8
 """Number of players from which those of equal names before the last "_" are one side."""
@@ -46,6 +47,28 @@ def teams_of(agents: Sequence[Agent], players: Sequence[str]) -> dict[str, str]:
         for player, agent in zip(players, agents, strict=True)
         if isinstance(agent, LearningAgent) and isinstance(agent.algorithm, JointAlgorithm)
     }
+
+
+def whole_teams(agents: Sequence[Agent], players: Sequence[str], team_reward: Any) -> list[list[int]]:
+    """Return the teams of a line-up as the indices of their players; none if every player is alone, or all together.
+
+    Players are in a team if `team_reward` says so, if their agents learn together, or if they are seats of a pool of
+    teams, or of a team of which versions play there. The other players are a team.
+    """
+    joint, label = teams_of(agents, players), dict[int, Any]()
+    for agent in agents:
+        for team in agent.sides if isinstance(agent, MixedAgent) else ():
+            label |= {i: id(team[0]) for i, other in enumerate(agents) if any(other is each for each in team)}
+    if len(set(joint.values())) > 1:
+        label |= {i: joint[player] for i, player in enumerate(players) if player in joint}
+    if isinstance(team_reward, Mapping):
+        label |= team_of_each("team_reward", team_reward, players)
+    if not label:
+        return []
+    teams: dict[Any, list[int]] = {}
+    for i in range(len(players)):
+        teams.setdefault(label.get(i), []).append(i)
+    return list(teams.values())
 
 
 def _prefix(player: str) -> str:

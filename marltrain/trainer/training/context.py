@@ -11,6 +11,7 @@ from marltrain.core.layout import Array
 from marltrain.envs import Source, VectorEnv, make_vector
 from marltrain.envs.faults import FaultPolicy
 from marltrain.envs.matches import games_of
+from marltrain.envs.rotating import Rotation
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.storage.state import State
 from marltrain.trainer.evaluating.evaluation import Evaluation
@@ -109,7 +110,8 @@ class RunContext(TrainerSetup):
 
     envs: the environments as the agents see them, with the players of all matches.
     evaluation: plays the tests; None without tests.
-    seating: the agents that train.  line_up: the agents that play the tests.  rotate: whether they change seats.
+    seating: the agents that train.  line_up: the agents that play the tests.  rotation: their seats in tests; None:
+      they keep them.
     learning, exploring: masks given to `train`, each [P] bool.
     streams: recorded data.  storage: the rows and columns that the streams keep, by group.
     schedulers: schedulers of the learners.  folder: the run's folder; None if no files are written but checkpoints.
@@ -125,7 +127,7 @@ class RunContext(TrainerSetup):
     evaluation: Evaluation | None
     seating: Seating
     line_up: Seating
-    rotate: bool
+    rotation: Rotation | None
     learning: Array
     exploring: Array
     streams: Streams

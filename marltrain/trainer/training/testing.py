@@ -76,7 +76,7 @@ def _played(run: Run) -> tuple[TestResult, TestResult | None]:
     if context.evaluation is None:
         raise RuntimeError("a run without tests plays none")
     play = partial(
-        context.evaluation.play, context.line_up.learners, settings.episodes_per_test, rotate=context.rotate,
+        context.evaluation.play, context.line_up.learners, settings.episodes_per_test, rotation=context.rotation,
         on_faults=partial(run.note_faults, role="test"), given_up=lambda: run.interrupts.asked,
     )  # fmt: skip
     episodes = settings.episodes_per_test * (2 if settings.sampled_tests else 1)

@@ -14,6 +14,7 @@ from marltrain.cli import main
 from marltrain.core.errors import ConfigError, EnvError, SaveError
 from marltrain.core.seeds import child_seed
 from marltrain.envs.faults import Fault
+from marltrain.envs.rotating import Rotation
 from marltrain.storage.state import State
 from marltrain.trainer.reporting.faults import COLUMNS, FaultTable
 from tests.faulty_toys import Broken, Flaky
@@ -138,7 +139,8 @@ def test_test_episode_with_a_fault_is_replayed_with_the_same_line_up():
         seating = Seating(
             envs.spec, [mt.FunctionAgent(lambda seen: 0), mt.FunctionAgent(lambda seen: 1)], 0, stack=False
         )
-        result = Evaluation(envs, 0, None).play(seating.learners, 8, rotate=True, on_faults=faults.extend)
+        rotation = Rotation(envs.spec)
+        result = Evaluation(envs, 0, None).play(seating.learners, 8, rotation=rotation, on_faults=faults.extend)
     assert len(faults) > 2
     assert result.seats.tolist() == [[0, 1], [1, 0]] * 4
     assert result.lengths.tolist() == [10] * 8

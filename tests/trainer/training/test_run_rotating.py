@@ -1,6 +1,6 @@
 """`train(rotate=True)`: agents change seats; rewards, masks and tables are by entry of the line-up."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -51,6 +51,53 @@ def test_masks_are_by_entry():
     assert any((before[1][name] != after[1][name]).any() for name in after[1])
 
 
+class TestWholeTeams:
+    FOUR: ClassVar[dict[str, int]] = {"players": 4, "length": 3}
+    SEATS: ClassVar[list[list[int]]] = [[0, 1, 2, 3], [2, 3, 0, 1]]
+
+    def seats_of(self, result: Any) -> list[list[list[int]]]:
+        """The seats of the entries in the episodes of each environment."""
+        columns = [f"seat/player_{p}" for p in range(4)]
+        return [own[columns].to_numpy().tolist() for _, own in result["episodes"].groupby("env")]
+
+    def test_by_the_teams_of_rewards(self):
+        """Players 0 and 2 against 1 and 3: entry 0 has seats 0 and 1 in turn, entry 2 seats 2 and 3; tests, too."""
+        tests: list[Any] = []
+        watch = mt.LambdaCallback(on_test_end=lambda moment: tests.append(moment.data["result"].seats.tolist()))
+        teams = {"even": ["player_0", "player_2"], "odd": ["player_1", "player_3"]}
+        run = trainer(Identity, self.FOUR, steps_per_train=36, run_dir=False, team_reward=teams, callbacks=[watch])
+        seats = self.seats_of(run.train(ppo(Identity, self.FOUR), rotate=True, plot=False))
+        orders = [[0, 1, 2, 3], [1, 0, 3, 2]]
+        assert seats == [[orders[(env + j) % 2] for j in range(4)] for env in range(3)]
+        assert tests[0] == orders
+
+    def test_a_team_against_a_pool_of_teams(self):
+        """The rewards of an entry are those of its seat: two agents that name the symbol, two that miss it."""
+        named, missed = (Student(lambda seen, by=by: (seen.argmax() + by) % 3) for by in (0, 1))
+        pool = mt.OpponentPool(members=[(mt.FunctionAgent(lambda symbol: (symbol + 1) % 3),) * 2])
+        run = trainer(Identity, self.FOUR, steps_per_train=36, run_dir=False)
+        result = run.train([named, missed, *pool.seats], [1, 1, 0, 0], rotate=True, plot=False)
+        assert self.seats_of(result) == [[self.SEATS[(env + j) % 2] for j in range(4)] for env in range(3)]
+        returns = result["episodes"][[f"return/player_{p}" for p in range(4)]].to_numpy()
+        assert (returns == [3, 0, 0, 0]).all()
+        assert all((batch.reward == 1).all() for batch in named.seen) and len(named.seen) > 2
+
+    def test_teams_that_learn_together(self):
+        agents = mt.make_agents(
+            "qmix", Identity, env_args=self.FOUR, teams={"a": ["player_0", "player_1"], "b": ["player_2", "player_3"]},
+            seed=0, network=SMALL, learning_starts=0, batch_size=4,
+        )  # fmt: skip
+        run = trainer(
+            Identity,
+            self.FOUR,
+            steps_per_train=36,
+            run_dir=False,
+            team_reward={"a": ["player_[01]"], "b": ["player_[23]"]},
+        )
+        result = run.train(agents, rotate=True, plot=False)
+        assert self.seats_of(result)[1] == [self.SEATS[(1 + j) % 2] for j in range(4)] and result["num_updates"] > 0
+
+
 def test_tests_rotate_too():
     agents = [mt.FunctionAgent(lambda observation: 0), ppo(ROCKS, {})[1]]
     results: list[Any] = []
@@ -88,9 +135,13 @@ def test_what_cannot_rotate_is_refused():
     agents = mt.make_agents("ppo", speaker, seed=0, network=SMALL)
     with pytest.raises(ConfigError, match="no two seats of equal spaces"):
         trainer(speaker, {}, steps_per_train=60, run_dir=False).train(agents, rotate=True, plot=False)
-    with pytest.raises(ConfigError, match="tear teams apart"):
-        run = trainer(TOE, {}, steps_per_train=60, team_reward={"a": ["player_1"], "b": ["player_2"]}, run_dir=False)
-        run.train(ppo(TOE, {}), rotate=True, plot=False)
+    four = {"players": 4, "length": 3}
+    unequal = r"\(player_0, player_1, player_2\), \(player_3\)"
+    for named, told in ((["player_0", "player_1", "player_2"], unequal), (["player_*"], "at least two")):
+        teams = {"a": named}
+        run = trainer(Identity, four, steps_per_train=60, team_reward=teams, run_dir=False)
+        with pytest.raises(ConfigError, match=told):
+            run.train(ppo(Identity, four), rotate=True, plot=False)
     shared = ppo(share=True, identify=True)
     with pytest.raises(ConfigError, match="identify=True"):
         trainer(Identity, steps_per_train=60, run_dir=False).train(shared, rotate=True, plot=False)
