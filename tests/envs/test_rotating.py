@@ -7,16 +7,21 @@ import pytest
 
 from marltrain.core.spec import BY_ENV
 from marltrain.envs import make_vector
-from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.envs.rotating import RotatingVectorEnv, Rotation
 from tests.toys import Identity
 
 TOE = "marltrain/tictactoe_v3"
 GAMES: list[tuple[Any, dict[str, Any]]] = [(TOE, {}), (Identity, {"players": 3, "length": 3})]
 
 
+def rotating(name: Any, args: dict[str, Any], num_envs: int) -> RotatingVectorEnv:
+    envs = make_vector(name, args, num_envs)
+    return RotatingVectorEnv(envs, Rotation(envs.spec))
+
+
 @pytest.mark.parametrize(("name", "args"), GAMES)
 def test_steps_are_those_of_the_environment_with_players_in_other_places(name, args):
-    plain, envs = make_vector(name, args, 3), RotatingVectorEnv(make_vector(name, args, 3))
+    plain, envs = make_vector(name, args, 3), rotating(name, args, 3)
     expected, step, rng = plain.reset(5), envs.reset(5), np.random.default_rng(0)
     groups, columns, ends = plain.spec.groups, np.arange(3), 0
     for _ in range(20):
@@ -54,8 +59,17 @@ def seat_by_rule(groups: Any, player: int, env: int, episode: int) -> int:
     return group[(group.index(player) + episode + env) % len(group)]
 
 
+def test_cycles_by_hand():
+    """Entries of cycles move on in their cycle, the others stay: four players, 3 and 0 change places."""
+    envs = make_vector(Identity, {"players": 4, "length": 3}, 1)
+    rotation = Rotation(envs.spec, [(3, 0)])
+    assert rotation.seats(np.arange(3)).tolist() == [[0, 3, 0], [1, 1, 1], [2, 2, 2], [3, 0, 3]]
+    assert rotation.rows_of(np.array([[3], [1]]), np.array([1])).tolist() == [[[0]], [[1]]]
+    envs.close()
+
+
 def test_a_restored_environment_goes_on_alike():
-    one, two = (RotatingVectorEnv(make_vector(TOE, {}, 2)) for _ in range(2))
+    one, two = (rotating(TOE, {}, 2) for _ in range(2))
     step = one.reset(3)
     for _ in range(7):
         step = one.step((step.legal[0].argmax(-1),))  # type: ignore[union-attr]
