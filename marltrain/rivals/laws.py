@@ -51,6 +51,13 @@ def prioritized(weighting: str, power: float) -> Law:
     return law
 
 
+def law_name(choose: Any) -> str:
+    """Return the name of the argument `choose` of a pool, for comparison; of a function its qualified name."""
+    if isinstance(choose, str):
+        return choose.replace("ised", "ized")
+    return str(getattr(choose, "__qualname__", type(choose).__qualname__))
+
+
 def law_of(choose: Any, weighting: str, power: float, who: str) -> Law:
     """Return the law of the argument `choose` of a pool: a name of `CHOICES`, also in British spelling, or a function.
 

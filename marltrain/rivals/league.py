@@ -17,7 +17,7 @@ from marltrain.policies.agents.beginners import beginner
 from marltrain.policies.agents.matches import Matches
 from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.interface.joint import JointAlgorithm
-from marltrain.rivals.laws import Law, law_of
+from marltrain.rivals.laws import Law, law_name, law_of
 from marltrain.rivals.league_pool import (
     EXPLOITER,
     LEAGUE_EXPLOITER,
@@ -91,10 +91,10 @@ class League(Matches):
         Raises AgentError for agents that cannot learn alone or have other spaces, and ConfigError for wrong settings.
         """
         law = law_of(choose, weighting, power, "League")
-        name = choose if isinstance(choose, str) else getattr(choose, "__qualname__", type(choose).__name__)
         settings = LeagueSettings(
-            choose=name, every_steps=every_steps, size=size, present=present, wins=wins, least_games=least_games,
-            longest=longest, reset=reset, weighting=weighting, power=power, leaves=leaves, decay=decay,
+            choose=law_name(choose), every_steps=every_steps, size=size, present=present, wins=wins,
+            least_games=least_games, longest=longest, reset=reset, weighting=weighting, power=power, leaves=leaves,
+            decay=decay,
         )  # fmt: skip
         validate(settings, "League")
         mains = _checked([agents] if isinstance(agents, Agent) else agents, "agents")

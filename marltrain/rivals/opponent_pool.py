@@ -16,7 +16,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.mixed import MixedAgent
 from marltrain.policies.agents.restore import restore
 from marltrain.policies.batches.batch import AgentState
-from marltrain.rivals.laws import WEIGHTINGS, Law, law_of, probabilities
+from marltrain.rivals.laws import WEIGHTINGS, Law, law_name, law_of, probabilities
 from marltrain.rivals.standings import Standing, Standings
 from marltrain.storage.checks import of_type
 from marltrain.storage.state import State
@@ -31,8 +31,9 @@ LEAVING = ("oldest", "weakest")
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings:
-    """Settings of an `OpponentPool`."""
+    """Settings of an `OpponentPool`; choose: the name of the law or of the function."""
 
+    choose: str = setting("prioritized", doc="the law of the draws")
     every_steps: int | None = setting(None, doc="env steps between new versions", low=1)
     every_episodes: int | None = setting(None, doc="episodes between new versions", low=1)
     beats: float | None = setting(None, doc="share of the points that adds a version", above=0.0, high=1.0)
@@ -109,12 +110,13 @@ class OpponentPool(MixedAgent):
             )
         if (every_steps, every_episodes, beats) == (None, None, None):
             every_steps = EVERY_STEPS
+        self.choose = law_of(choose, weighting, power, "OpponentPool")
         self.settings = PoolSettings(
-            every_steps=every_steps, every_episodes=every_episodes, beats=beats, least_games=least_games, size=size,
-            weighting=weighting, power=power, present=present, leaves=leaves, decay=decay,
+            choose=law_name(choose), every_steps=every_steps, every_episodes=every_episodes, beats=beats,
+            least_games=least_games, size=size, weighting=weighting, power=power, present=present, leaves=leaves,
+            decay=decay,
         )  # fmt: skip
         validate(self.settings, "OpponentPool")
-        self.choose = law_of(choose, weighting, power, "OpponentPool")
         self.seed = None if seed is None else chosen_seed(seed, "OpponentPool")
         if len({len(team) for team in (*self.teams, *given.values())}) != 1:
             sizes = ", ".join(str(len(team)) for team in (*self.teams, *given.values()))
@@ -130,9 +132,11 @@ class OpponentPool(MixedAgent):
                 seat._adopt(agent)
                 if present > 0:
                     seat.pool.add_present(-1 - i, agent)
-        self.standings = Standings(decay)
+        self.standings, self.now = Standings(decay), Standings(decay)
         for name in given:
             self.standings.enter(name)
+        for i in range(len(self.teams) if present > 0 else 0):
+            self.now.enter("now" if len(self.teams) == 1 else f"agent {i} now")
         self._counted = (0, 0)  # env steps and episodes of the last call of `collected`
         self._games, self._recent = 0, np.zeros(2)  # games since the last version; recent (points, games)
 
@@ -178,24 +182,36 @@ class OpponentPool(MixedAgent):
         Columns: "name", "env_steps" (of the run, when it entered), "games", "wins", "draws", "losses" and the mean
         "return" of the learners against it, "score": the share of their points in recent games, "rating": Elo points of
         the member, and "share": its probability in the next draw. The learners' rating is `standings.learners`.
+        With `present`, the rows -1 - i are those of agent i as it is.
         """
         import pandas as pd
 
-        numbers = self.pool.numbers
-        columns = {**self.standings.columns(numbers), "share": self.shares}
-        return pd.DataFrame(columns, index=pd.Index(numbers, name="member"))
+        numbers, present = self.pool.numbers, self.settings.present
+        own = pd.DataFrame({"member": numbers, **self.standings.columns(numbers), "share": (1 - present) * self.shares})
+        others = self._now().assign(share=present / max(1, len(self.now)))
+        return pd.concat([others, own] if len(others) else [own]).set_index("member")
 
     def results(self) -> pd.DataFrame:
         """Return a table of all members so far, also of those that have left the pool ("in_pool" is False).
 
         A run writes it into `members.parquet`. Its other columns are "member", the number, and those of `table` but
-        "share".
+        "share"; -1 - i is agent i as it is.
         """
         import pandas as pd
 
         numbers = np.arange(len(self.standings))
         in_pool = np.isin(numbers, self.pool.numbers)
-        return pd.DataFrame({"member": numbers, **self.standings.columns(numbers), "in_pool": in_pool})
+        own = pd.DataFrame({"member": numbers, **self.standings.columns(numbers), "in_pool": in_pool})
+        others = self._now().assign(in_pool=True)
+        return pd.concat([others, own], ignore_index=True) if len(others) else own
+
+    def _now(self) -> pd.DataFrame:
+        """Return the rows of the agents as they are, which have the learners' rating."""
+        import pandas as pd
+
+        places = np.arange(len(self.now))
+        columns = {**self.now.columns(places), "rating": self.standings.learners}
+        return pd.DataFrame({"member": -1 - places, **columns})
 
     def metrics(self) -> dict[str, float]:
         """Return the numbers of the pool in the tables of a run and in TensorBoard, after "<player of the pool>/".
@@ -250,12 +266,14 @@ class OpponentPool(MixedAgent):
         return numbers
 
     def finished(self, members: Array, own: Array, others: Array, matches: Array) -> None:
-        """Add results to the standings; games against present agents do not count."""
+        """Add results to the standings; games against present agents count for no rating and no rule."""
         for number, mine, theirs in zip(members.tolist(), own.tolist(), others.tolist(), strict=True):
             if number >= 0:
                 points = self.standings.add(number, mine, theirs)
                 self._recent = self.settings.decay * self._recent + (points, 1.0)
                 self._games += 1
+            else:
+                self.now.add(-1 - number, mine, theirs)
 
     def collected(self, env_steps: int, episodes: int, playing: Array) -> Sequence[int]:
         """Add versions that are due, and remove others for them."""
@@ -301,6 +319,7 @@ class OpponentPool(MixedAgent):
         mixed = super().state()
         result = State(mixed.info, mixed.arrays)
         result.add("standings", self.standings.state())
+        result.add("now", self.now.state())
         result.info |= {"counted": list(self._counted), "games": self._games, "recent": self._recent.tolist()}
         return AgentState(result.info, result.arrays)
 
@@ -308,6 +327,7 @@ class OpponentPool(MixedAgent):
         """Restore what `state` returned, in a pool that was made with the same arguments."""
         super().restore(state)
         self.standings.restore(state.part("standings"), state.part("pool").count("next"))
+        self.now.restore(state.part("now"), len(self.now))
         counted = [of_type(state.place("counted"), count, int) for count in state.values("counted", int)]
         recent = [of_type(state.place("recent"), value, float) for value in state.values("recent", float)]
         if len(counted) != 2 or len(recent) != 2:

@@ -193,7 +193,13 @@ def test_a_share_of_games_is_against_the_present_agents():
     episodes = run.train([agent, pool], [1, 0], plot=False)["episodes"]
     present = (episodes["member/player_1"] == -1).sum()
     assert chisquare([present, len(episodes) - present]).pvalue > 0.01
-    assert pool.table()["games"].sum() == len(episodes) - present
+    table, returns = pool.table(), episodes["return/player_0"]
+    assert table.loc[-1, "games"] == present and table["games"].sum() == len(episodes)
+    assert table["share"].tolist() == [0.5, 0, 0, 0, 0, 0.5]
+    assert table.loc[-1, "wins"] == (returns[episodes["member/player_1"] == -1] > 0).sum() > 0
+    assert (
+        pool.results()["member"].tolist() == list(range(-1, 5)) and table.loc[-1, "rating"] == pool.standings.learners
+    )
 
 
 @pytest.mark.parametrize("kind", ["ppo", "gru", "dqn"])
@@ -219,6 +225,12 @@ def test_resume_is_exact(kind, tmp_path, monkeypatch):
     same = zip(weights(rest[:1]), weights(whole[:1]), strict=True)
     assert all((a[name] == b[name]).all() for a, b in same for name in a)
     if kind == "ppo":
+        other = line_up()
+        other[1] = mt.OpponentPool(
+            other[0], every_steps=8, size=2, present=0.2, choose=lambda members: members.scores + 1
+        )
+        with pytest.raises(ConfigError, match=r"choose is '.*lambda>', and was 'prioritized'"):
+            trainer(TOE, steps_per_train=120, run_dir=None, **settings).train(other, [1, 0], plot=False, resume="half")
         _check_saved(Path("whole/last"))
 
 
