@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marltrain.core.errors import ConfigError, shown
+from marltrain.envs.registry import resolve
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.rivals.league_report import LeagueReport
@@ -69,10 +70,10 @@ def league_report(
     results = round_robin(
         agents, first.env, first.env_args, episodes=episodes, sampled=sampled, num_test_envs=num_test_envs, seed=seed
     )
+    runs = "; ".join(f"{league.name} ({league.source})" for league in leagues)
     text = (
-        f"Environment: {first.env}. {'; '.join(f'{league.name} ({league.source})' for league in leagues)}. "
-        f"{2 * episodes} games of each pair, half of them from each seat, "
-        f"{'with actions sampled as in training' if sampled else 'with greedy actions'}."
+        f"Environment: {resolve(first.env, first.env_args).name}. {runs}. {2 * episodes} games of each pair, half of "
+        f"them from each seat, with {'actions sampled as in training' if sampled else 'greedy actions'}."
     )
     return report_of(results, met, text, resamples=resamples, seed=seed)
 

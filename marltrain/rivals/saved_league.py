@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,45 +97,24 @@ def read_league(
     name, env_args = environment_of(folder, env)
     seats = _seats(folder)
     found = _newest(folder, seats)
-
-    def restored(saved: SavedAgents) -> list[Agent]:
-        return restored_agents(saved, custom_objects, None, device)
-
-    agents = restored(found.saved)
-    learners = _learners(found.saved, seats)
+    load = partial(restored_agents, custom_objects=custom_objects, backend=None, device=device)
+    agents, learners = load(found.saved), _learners(found.saved, seats)
     if not learners:
         raise ConfigError(f"{folder}: no agent of this run learned, so it has no versions to compare")
     pools = {agent: seat for seat, agent in enumerate(agents) if isinstance(agent, MixedAgent)}
+    elo, versions, others = _of_pools(pools, found.saved, learners) if pools else ({}, [], [])
+    if not pools:
+        versions = [version for kept in _kept(folder, seats) for version in _of_files(kept, load(kept.saved), learners)]
+    versions = [player for player in versions if not player.env_steps >= found.env_steps]
     finals = [
         RatedPlayer(
-            _named("final", label, learners),
-            agents[seat],
-            label,
-            True,
-            label.rpartition("_")[0] in EXPLOITERS,
-            found.env_steps,
+            _named("final", label, learners), agents[seat], label, final=True, env_steps=found.env_steps,
+            exploits=label.rpartition("_")[0] in EXPLOITERS, elo=elo.get(label, np.nan),
         )
         for label, seat in learners.items()
-    ]
-    others: list[RatedPlayer] = []
-    if pools:
-        elos = [_elo(found.saved.states[found.saved.seats[seat]], list(learners)) for seat in pools.values()]
-        if len(pools) == 1:
-            finals = [replace(player, elo=elos[0][0].get(player.learner, np.nan)) for player in finals]
-        members_of = [_members(pool, elo[1], learners) for pool, elo in zip(pools, elos, strict=True)]
-        versions = [player for players in members_of for player in players if player.learner]
-        others = [player for players in members_of for player in players if not player.learner]
-    else:
-        versions = [
-            RatedPlayer(
-                f"{_named('best' if earlier.best else 'at', label, learners)} {earlier.env_steps:.0f}",
-                restored(earlier.saved)[seat], label, env_steps=earlier.env_steps,
-            )
-            for earlier in _kept(folder, seats) for label, seat in learners.items()
-        ]  # fmt: skip
-    versions = [player for player in versions if not player.env_steps >= found.env_steps]
-    chosen = _spread(versions, members)
-    return SavedLeague(folder.name, found.source, name, env_args, _unique([*finals, *chosen, *others]))
+    ]  # fmt: skip
+    players = _unique([*finals, *_spread(versions, members), *others])
+    return SavedLeague(folder.name, found.source, name, env_args, players)
 
 
 @dataclass(frozen=True)
@@ -165,7 +145,8 @@ def _newest(folder: Path, seats: Sequence[Mapping[str, Any]]) -> _Found:
             f"{folder}: has no agents of the end of training and no checkpoint: let the run end, or train with "
             f"{written('callbacks=[mt.Checkpoint(...)]', '--checkpoint STEPS')}"
         )
-    return _Found(read_agents(folder / LAST), _env_steps(folder), f"{LAST}/")
+    saved = read_agents(folder / LAST)
+    return _Found(saved, _env_steps(folder, saved), f"{LAST}/")
 
 
 def _older(checkpoint: Path, last: Path) -> bool:
@@ -197,15 +178,16 @@ def _kept(folder: Path, seats: Sequence[Mapping[str, Any]]) -> list[_Found]:
     return found
 
 
-def _env_steps(folder: Path) -> float:
-    """Return the env steps at the end of a run, by its tables; nan for a run without a test and an episode."""
+def _env_steps(folder: Path, saved: SavedAgents) -> float:
+    """Return the env steps at the end of a run, by its tables, checkpoints and pools; nan if nothing tells them."""
     import pandas as pd
 
-    steps = [np.nan]
-    for name in (TESTS_FILE, EPISODES_FILE):
-        if (folder / name).is_file():
-            steps += pd.read_parquet(folder / name, columns=["env_steps"])["env_steps"].tolist()[-1:]
-    return float(np.nanmax(steps)) if len(steps) > 1 else np.nan
+    tables = [folder / name for name in (TESTS_FILE, EPISODES_FILE) if (folder / name).is_file()]
+    last = [pd.read_parquet(path, columns=["env_steps"])["env_steps"].tolist()[-1:] for path in tables]
+    steps = [float(number) for numbers in last for number in numbers]
+    steps += [float(path.name) for path in all_of(folder)]
+    steps += [float(np.ravel(state.info["counted"])[0]) for state in saved.states if "counted" in state.info]
+    return max(steps, default=np.nan)
 
 
 def _learners(saved: SavedAgents, seats: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -219,6 +201,28 @@ def _learners(saved: SavedAgents, seats: Sequence[Mapping[str, Any]]) -> dict[st
 
 def _named(what: str, learner: str, learners: Mapping[str, int]) -> str:
     return what if len(learners) == 1 else f"{learner} {what}"
+
+
+def _of_files(kept: _Found, agents: Sequence[Agent], learners: Mapping[str, int]) -> list[RatedPlayer]:
+    """Return the learners in a checkpoint, or among the best agents; agents: those in the files, by seat."""
+    what, steps = "best" if kept.best else "at", kept.env_steps
+    return [
+        RatedPlayer(f"{_named(what, label, learners)} {steps:.0f}", agents[seat], label, env_steps=steps)
+        for label, seat in learners.items()
+    ]
+
+
+def _of_pools(
+    pools: Mapping[MixedAgent, int], saved: SavedAgents, learners: Mapping[str, int]
+) -> tuple[dict[str, float], list[RatedPlayer], list[RatedPlayer]]:
+    """Return the learners' Elo points, the versions and the other members of pools; pools: with a seat of each.
+
+    With several pools, the learners' points of one are not those of another, and none are returned.
+    """
+    elos = [_elo(saved.states[saved.seats[seat]], list(learners)) for seat in pools.values()]
+    players = [one for pool, elo in zip(pools, elos, strict=True) for one in _members(pool, elo[1], learners)]
+    versions, others = [one for one in players if one.learner], [one for one in players if not one.learner]
+    return elos[0][0] if len(pools) == 1 else {}, versions, others
 
 
 def _elo(state: State, learners: Sequence[str]) -> tuple[dict[str, float], Array | None]:

@@ -132,6 +132,7 @@ def test_a_killed_run_is_read_from_its_checkpoint(pool_run, tmp_path):
 def test_versions_of_a_run_without_a_pool_are_its_checkpoints(plain_run):
     """Of each learner the first and the last version are chosen."""
     league = read_league(plain_run, members=2)
+    assert league.players[0].env_steps == 96
     assert [player.name for player in league.players] == [
         "player_0 final", "player_1 final", "player_0 at 32", "player_1 at 32", "player_0 at 64", "player_1 at 64",
         "random",
