@@ -29,20 +29,22 @@ IMAGES = ROOT / "docs" / "images" / "learn"
 INTERRUPTED = 130
 HEAD = f"""\
 The agents that a run saved at its end play 100 episodes greedily, on seeds that training never used. A seed's score is
-the mean return of a player, in foraging the sum of the players' returns, which is 1 if all food is loaded; in
-simple_tag and simple_adversary, whose teams are rivals and learn at once, the mean over one team. The table
-shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap interval, by `rliable`. "Sampled" is the
-IQM of the same agents when they act as they explore in training; it is empty for results that did not measure it.
-"Best test" is the IQM of the seeds' largest mean return in a test of {EPISODES_OF_A_TEST} episodes during training, as
-some papers report; it exceeds the score of the last agents by chance, too. "Seconds" is the median duration of training
-with its tests by the clock, on machines of various loads, and in parentheses by the processor where it was measured.
+the mean return of a player, in foraging and in RWARE the sum of the players' returns, which in foraging is 1 if all
+food is loaded; in simple_tag and simple_adversary, whose teams are rivals and learn at once, the mean over one team.
+The table shows the interquartile mean (IQM) of the seeds' scores and its 95 % bootstrap interval, by `rliable`.
+"Sampled" is the IQM of the same agents when they act as they explore in training; it is empty for results that did not
+measure it. "Best test" is the IQM of the seeds' largest mean return in a test of {EPISODES_OF_A_TEST} episodes during
+training, as some papers report; it exceeds the score of the last agents by chance, too. "Seconds" is the median
+duration of training with its tests by the clock, on machines of various loads, and in parentheses by the processor
+where it was measured.
 
 Settings are chosen on seeds from {TUNING_SEEDS} on. Those of PPO on CartPole, of PPO on simple_spread and of
 `examples/apples.py` are older than this rule: on which seeds they were chosen is not recorded. In the table, one agent
 plays all players (`share=True`) in the image game, in simple_spread with 10M env steps (MAPPO and MADDPG), in foraging
-10x10 (MAPPO), which was chosen on seed {TUNING_SEEDS}, and in foraging with VDN and QMIX. An exception: in foraging
-10x10, MAPPO's discount was 0.8 until four seeds of the table scored 0.65 to 0.93; 0.9 was then tried on seeds 103 and
-104.
+10x10 (MAPPO), which was chosen on seed {TUNING_SEEDS}, in foraging with VDN and QMIX, in foraging 15x15, in Overcooked,
+in RWARE and in SMAX. The last four have the settings with which they were begun, which were not searched. An exception:
+in foraging 10x10, MAPPO's discount was 0.8 until four seeds of the table scored 0.65 to 0.93; 0.9 was then tried on
+seeds 103 and 104.
 
 A row is held if its IQM is at least the figure minus 5 % of (figure - random play). The figures are those that RL
 Baselines3 Zoo reports for one tuned model of each row, which is a single run (Hopper: v3). The figures of

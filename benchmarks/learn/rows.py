@@ -116,6 +116,10 @@ _FORAGING_LARGE = foraging(
     callbacks=[GreedySeats(start=2_500_000)], critic_input="agent_specific", share=True, gamma=0.9,
     normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 4_000_000),
 )  # fmt: skip
+_FORAGING_FOUR = foraging(
+    3_000_000, [GreedySeats(start=1_500_000)], critic_input="agent_specific", share=True, gamma=0.95,
+    normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 2_400_000),
+)  # fmt: skip
 _TOGETHER = spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, share=True, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
@@ -209,7 +213,7 @@ _ALGORITHM_ROWS = (
         own=foraging_values("qmix", 2_000_000),
     ),
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=foraging_shared_experience()),
-    Row(FORAGING_FOUR, "mappo", 5_000_000, 0.70, 8, tolerance=0.0, compiled=True, own=_FORAGING_LARGE, most_seeds=1),
+    Row(FORAGING_FOUR, "mappo", 3_000_000, 0.70, 5, tolerance=0.0, compiled=True, own=_FORAGING_FOUR, most_seeds=1),
     Row(WAREHOUSE, "mappo", 20_000_000, 21.2, 8, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
     *(Row(task, "ppo", KITCHEN_STEPS, None, 2, compiled=True, own=_KITCHEN, most_seeds=1) for task in KITCHENS),
     Row(MARINES, "ppo", 1_000_000, None, 1, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
