@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -274,6 +275,11 @@ class OpponentPool(MixedAgent):
                 self._games += 1
             else:
                 self.now.add(-1 - number, mine, theirs)
+
+    def steps_left(self, env_steps: int) -> int:
+        """See `MixedAgent`."""
+        every = self.settings.every_steps
+        return sys.maxsize if every is None else every - env_steps % every
 
     def collected(self, env_steps: int, episodes: int, playing: Array) -> Sequence[int]:
         """Add versions that are due, and remove others for them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -255,7 +255,8 @@ class Members:
         """
         numbers, action, carry = inputs.member[0], None, {}
         before = inputs.carry or {}
-        for part, rows in self._rows(numbers):
+        for name, places in self._rows_in_parts().items():
+            part, rows = self._parts[name], places[numbers]
             given = ActInputs(inputs.obs, inputs.legal, inputs.explore, before.get(part.name))
             acted = part.act(rows, given, turn, rngs)
             if acted.carry is not None:
@@ -380,13 +381,18 @@ class Members:
         self._next_part += 1
         return f"part{self._next_part}"
 
-    def _rows(self, numbers: Array) -> Iterator[tuple[StackPart | AgentPart, Array]]:
-        """Yield each part and the rows in it of the members `numbers` [B], [B] int64; -1: of another part."""
+    def stacked(self, numbers: Array) -> tuple[StackPart, Array] | None:
+        """Return the only stack and the rows in it of the members `numbers` [B]; None if not all are in one stack."""
+        stacks = [part for part in self._parts.values() if isinstance(part, StackPart)]
+        rows = self._rows_in_parts()[stacks[0].name][numbers] if len(stacks) == 1 else np.full(1, -1)
+        return None if rows.min() < 0 else (stacks[0], rows)
+
+    def _rows_in_parts(self) -> dict[str, Array]:
+        """Return part -> rows in it by the members' numbers, int64; -1: of another part."""
         if self._places is None:
             negative = sum(number < 0 for number in self._part_of)
             self._places = {name: np.full(self._next + negative, -1) for name in self._parts}
             for number, name in self._part_of.items():
                 part = self._parts[name]
                 self._places[name][number] = part.rows[number] if isinstance(part, StackPart) else 0
-        for name, places in self._places.items():
-            yield self._parts[name], places[numbers]
+        return self._places

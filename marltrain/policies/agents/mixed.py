@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -170,9 +171,14 @@ class MixedAgent(Agent):
         matches: see `draw`.
         """
 
+    def steps_left(self, env_steps: int) -> int:
+        """Return the number of env steps until members may enter or leave by env steps."""
+        return sys.maxsize
+
     def collected(self, env_steps: int, episodes: int, playing: Array) -> Sequence[int]:
         """Called after each batch step and its updates; `playing`: numbers of the members that play now.
 
+        Between ends of episodes the steps before `steps_left` may be left out.
         Returns the matches whose learners have got other weights by this call.
         """
         return ()

@@ -260,11 +260,20 @@ class CompiledActing:
             record["weights"] = address_of(weights[self._rows])
         if epsilon is not None and epsilon is not before[2]:
             record["epsilon"] = address_of(epsilon[self._rows])
-        if noise is before[0]:
-            return
+        if noise is not before[0]:
+            self._set_noise(noise, self.agents)
+
+    def refresh_shared(self, noise: Mapping[str, Array]) -> None:
+        """Write the addresses of noise that the agents share [1, acts, rows, ...], and of the weights."""
+        record, weights = self.record[0], self.network.numbers()
+        record["weights"] = address_of(weights[self._rows])
+        self._set_noise(noise, 1)
+
+    def _set_noise(self, noise: Mapping[str, Array], agents: int) -> None:
+        record = self.record[0]
         for kind, name, last in zip(("noise", "coin"), NOISE[self.rule], ((self.choices,), ()), strict=True):
             if name:
-                array = _fitting(name, noise[name], (self.agents, noise[name].shape[1], self.rows, *last))
+                array = _fitting(name, noise[name], (agents, noise[name].shape[1], self.rows, *last))
                 record[kind] = address_of(array)
                 for axis, size in zip(("agent", "act", "row"), array.strides, strict=False):
                     record[f"{kind}_{axis}"] = size // 4

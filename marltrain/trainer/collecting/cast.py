@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -110,6 +111,10 @@ class Cast:
             each.finished(members[told], own[told], others[told], matches)
             columns += [members] * len(self._players[i])
         return columns
+
+    def steps_left(self, env_steps: int) -> int:
+        """Return the number of env steps until members may enter or leave by env steps."""
+        return min((each.steps_left(env_steps) for each in self.sets), default=sys.maxsize)
 
     def collected(self, env_steps: int, episodes: int) -> list[int]:
         """Tell the sets the counts of the run; they may add and remove members.

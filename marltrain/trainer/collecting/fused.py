@@ -2,13 +2,14 @@
 
 Its results are bit-identical to those of `SyncCollector`. It returns to Python when work is due by env steps or by
 episodes, and when a ring buffer needs more memory. Updates that compiled code supports are made inside the call; before
-other updates it returns. With carries, global states, counts of actions, recorded fields or a set of policies in a seat
-it also returns when an episode or a player's part ends, and when a player has no turn.
+other updates it returns. With carries, global states, counts of actions or recorded fields it also returns when an
+episode or a player's part ends, and when a player has no turn; with a set of policies in a seat when an episode ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +19,11 @@ from marltrain.envs.native.batch import FINE
 from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.jit.threads import Threads, give_way
 from marltrain.jit.views import address_of
+from marltrain.policies.agents.members_acting import MembersActing
+from marltrain.policies.agents.mixed import MixedLearner
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.compiled.acting import CompiledActing
+from marltrain.policies.learner.actor import Noise
 from marltrain.policies.learner.programs.act_program import ActProgram
 from marltrain.policies.memory.compiled.ring_kernel import ring_record, takes
 from marltrain.policies.memory.compiled.states_kernel import StatesTable
@@ -39,6 +44,7 @@ from marltrain.trainer.collecting.fused_kernel import (
 )
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.collecting.shared_rewards import SharedRewards
+from marltrain.trainer.seats.seats import LearnerSeats
 from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
@@ -54,15 +60,54 @@ def can_fuse(sync: SyncCollector) -> bool:
     if envs.spec.turn_based and needs_plain_steps(sync):
         return False
     for seated, view in zip(actors.learners, actors.views, strict=True):
-        actor, ring = seated.learner.actor, streams.rings.get(seated.group)
-        acting = None if actor is None or not actor.noise.ahead else actor.compiled()
-        if acting is None or not isinstance(view.index, slice):
+        ring, acts = streams.rings.get(seated.group), compiled_acts(seated)
+        if acts is None or not isinstance(view.index, slice):
             return False
-        if ring is not None and not (takes(ring) and set(ring.extras) <= set(acting.extras)):
+        by_set = isinstance(acts[1], MembersActing)  # such rows are not learned from
+        if ring is not None and not (takes(ring) and (by_set or set(ring.extras) <= set(acts[1].extras))):
             return False
     only_vectors = all(list(group.layout.shapes) == [VECTOR] for group in envs.spec.groups)
     joined = any(states.kind != OWN for states in streams.states.values())
     return len(streams.states) <= 1 and len(actors.learners) <= MOST and (only_vectors or not joined)
+
+
+class ActPreparer(Protocol):
+    """Prepares acts of compiled code: `Actor`, or `MembersActing` of a set of policies."""
+
+    @property
+    def noise(self) -> Noise:
+        """The noise of acts, of which some are drawn ahead."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend, whose threads are used."""
+
+    @property
+    def counts(self) -> Array:
+        """See `Actor`."""
+
+    @property
+    def settings(self) -> Array:
+        """See `Actor`."""
+
+    def prepare(self, acting: Any, rngs: Any) -> tuple[int, int]:
+        """See `Actor.prepare`."""
+
+
+CompiledActs = tuple[ActPreparer, CompiledActing | ActProgram | MembersActing]
+"""How compiled code acts for a learner: what prepares acts, and their arguments."""
+
+
+def compiled_acts(seated: LearnerSeats) -> CompiledActs | None:
+    """Return how compiled code acts for a learner; None if it does not."""
+    learner = seated.learner
+    if isinstance(learner, MixedLearner):
+        members = MembersActing(learner.pool)
+        return members, members
+    if learner.actor is None or not learner.actor.noise.ahead:
+        return None
+    acting = learner.actor.compiled()
+    return None if acting is None else (learner.actor, acting)
 
 
 def needs_plain_steps(sync: SyncCollector) -> bool:
@@ -71,7 +116,7 @@ def needs_plain_steps(sync: SyncCollector) -> bool:
     recorded = isinstance(envs, NativeVectorEnv) and envs.batch.records_fields
     acting = [seated.learner.actor for seated in actors.learners]
     counts = any(actor is not None and (actor.carried or actor.counts.size) for actor in acting)
-    return recorded or counts or bool(streams.states) or bool(actors.cast)
+    return recorded or counts or bool(streams.states)
 
 
 PrepareUpdates = Callable[[UpdateScheduler, int, int], int]
@@ -102,11 +147,7 @@ class FusedCollector:
         self._schedulers, self._prepare, self._team_rewards = schedulers, prepare_updates, team_rewards
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
         self.batch, spec = sync.envs.batch, sync.envs.spec
-        self._acting = [
-            (seated.learner.actor, acting)
-            for seated in self.actors.learners
-            if seated.learner.actor is not None and (acting := seated.learner.actor.compiled()) is not None
-        ]
+        self._acting = [acts for seated in self.actors.learners if (acts := compiled_acts(seated)) is not None]
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
         self._capacities: list[tuple[int, int]] = []
@@ -133,6 +174,8 @@ class FusedCollector:
         if most < 2 or (self.plain and not all(turn.all() for turn in step.turn)):
             return self.sync.advance(step, most, episodes)
         self._refresh(step)
+        if not self._dealt():
+            return self.sync.advance(step, most, episodes)
         self._ended.start(episodes)
         for ring, table in zip(self.rings, self._ring_tables, strict=True):
             table["open"] = address_of(ring.open)
@@ -161,6 +204,16 @@ class FusedCollector:
             self.sync.envs.recorded = self.batch.recorded
         updates = filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
         return Collected(step, result, recorded, updates, self._ended.taken())
+
+    def _dealt(self) -> bool:
+        """Set the members of sets that play now; return whether compiled code can act for them."""
+        cast, learners, views = self.actors.cast, self.actors.learners, self.actors.views
+        for seated, view, (_, acting) in zip(learners, views, self._acting, strict=True):
+            if isinstance(acting, MembersActing):
+                numbers = cast.of(seated.agents[0], view.seats)
+                if numbers is None or not acting.deal(numbers):
+                    return False
+        return True
 
     def _run(self) -> tuple[int, bool]:
         """Make the batch steps; return their number, and whether the outcome of the last one is recorded."""
@@ -228,11 +281,13 @@ class FusedCollector:
             self._shared = SharedRewards(self._team_rewards, step.reward)
             record["shared"], record["learned"] = self._shared.address, address_of(self._shared.rewards)
 
-    def _set_arrays(self, i: int, acting: CompiledActing | ActProgram, step: Step) -> None:
+    def _set_arrays(self, i: int, acting: CompiledActing | ActProgram | MembersActing, step: Step) -> None:
         """Let learner i act on the observations of a Step, and write to the actions of the game."""
         seated, view = self.actors.learners[i], self.actors.views[i]
         group, identity = seated.group, seated.agents[0].identity
         legal, kept = step.legal[group], self.recorder.extras.get(group, {})
+        if isinstance(acting, MembersActing):
+            acting.set_turn(view.take(step.turn[group]))
         hot = self.actors.numbers[i][..., None] == np.arange(len(identity))
         acting.set_arrays(
             obs=map_tree(view.take, step.obs[group]), legal=None if legal is None else view.take(legal),

@@ -193,11 +193,12 @@ class Run:
                 self.events.tell("on_episode_start", env=e, episode=number)
 
     def _steps_ahead(self) -> int:
-        """Return the number of batch steps until a test, a checkpoint or the end of a budget is due."""
+        """Return the number of batch steps until a test, a checkpoint or a budget's end is due, or members change."""
         checkpoint, num_envs = self.context.checkpoint, self.context.games.num_envs
         if self.stop_reason or (checkpoint is not None and checkpoint.late(self.clock.seconds)):
             return 1
-        return max(1, min(MOST_STEPS, -(-self.due.steps_left(self.counters.env_steps) // num_envs)))
+        left = min(each.steps_left(self.counters.env_steps) for each in (self.due, self.actors.cast))
+        return max(1, min(MOST_STEPS, -(-left // num_envs)))
 
     def of_games(self, step: Step) -> Step:
         """Return the Step by environment, where the environments are divided among matches; else the same."""
@@ -205,8 +206,8 @@ class Run:
         return envs.joined if isinstance(envs, MatchesVectorEnv) else step
 
     def _episodes_ahead(self) -> int:
-        """Return the number of episodes until a test, `train_fn` or the end of a budget is due, or a callback acts."""
-        if self.context.all_callbacks.interfering(("on_episode_start", "on_episode_end")):
+        """Return the number of episodes until work is due by episodes, members are drawn, or a callback acts."""
+        if self.actors.cast or self.context.all_callbacks.interfering(("on_episode_start", "on_episode_end")):
             return 1
         episodes = self.counters.episodes
         return max(1, min(self.due.episodes_left(episodes), self.context.hooks.train.left(episodes)))
