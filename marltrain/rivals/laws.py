@@ -16,6 +16,8 @@ Law = Callable[[Standing], Array]
 """(members) -> weights [M] of at least 0, in the ratio of the probabilities."""
 WEIGHTINGS = ("hard", "even")
 CHOICES = ("latest", "uniform", "prioritized", "rating")
+ENOUGH = 10
+"""Games against a member from which its score is taken as it is, see `prioritized`."""
 
 
 def latest(members: Standing) -> Array:
@@ -40,11 +42,13 @@ def prioritized(weighting: str, power: float) -> Law:
     """Return prioritized fictitious self-play (Vinyals et al. 2019, Nature 575, "Methods").
 
     With p the learners' score against a member: "hard" weights members by (1 - p) ** power, "even" by p (1 - p).
-    Members have equal weights where all of these are 0.
+    Members have equal weights where all of these are 0. Games that are missing of the first `ENOUGH` count as draws:
+    otherwise a member that lost its first game by chance would never play again.
     """
 
     def law(members: Standing) -> Array:
-        p = members.scores
+        known = np.minimum(members.games / ENOUGH, 1.0)
+        p = known * members.scores + (1 - known) * 0.5
         weights: Array = (1 - p) ** power if weighting == "hard" else p * (1 - p)
         return weights if weights.sum() > 1e-12 else np.ones(len(weights))
 

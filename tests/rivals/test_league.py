@@ -32,6 +32,7 @@ class TestDraws:
         assert [member.name for member in pool.members] == ["main_0 at 0", "main_1 at 0"]
         pool.standings.points[0, 4:], pool.standings.games[0, 4:] = [0.5, 0.0], 1.0  # (1 - p)^2: 1 to 4
         pool.standings.points[3, 4:], pool.standings.games[3, 4:] = [1.0, 0.5], 1.0  # 0 to 1
+        pool.standings.wins[[0, 3], 4:] = 10  # enough for these scores
         matches = np.tile(np.arange(4), 3000)
         drawn = pool.draw(matches)
         assert set(drawn[matches == 2]) == {-1}  # the main exploiter meets main_0 as it is

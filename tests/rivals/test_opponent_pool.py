@@ -33,11 +33,12 @@ def hands() -> dict[str, Any]:
     return {name: hand(number) for number, name in enumerate(("rock", "paper", "scissors"))}
 
 
-def standing(scores: Any, ratings: Any = (0, 0, 0)) -> Standing:
-    """Members with these scores, of one game each, and ratings."""
+def standing(scores: Any, ratings: Any = (0, 0, 0), games: int = 10) -> Standing:
+    """Members with these scores and ratings, and numbers of games."""
     found, numbers = Standings(1.0), np.arange(len(scores))
     found.points, found.games, found.rating = np.array(scores), np.ones(len(scores)), np.array(ratings)
-    found.wins = numbers
+    found.losses = found.draws = 0 * numbers
+    found.wins = found.losses + games
     return Standing(found, numbers, numbers)
 
 
@@ -48,6 +49,11 @@ class TestLaws:
         np.testing.assert_allclose(prioritized("hard", 1.0)(members), [0.5, 0.1, 0.0], atol=1e-12)
         np.testing.assert_allclose(prioritized("even", 2.0)(members), [0.25, 0.09, 0.0], atol=1e-12)
         assert prioritized("hard", 2.0)(standing([1.0, 1.0])).tolist() == [1, 1]
+
+    def test_missing_games_count_as_draws(self):
+        """Four won games of ten: (4 + 6 / 2) / 10 = 0.7 of the points; none: 0.5."""
+        np.testing.assert_allclose(prioritized("hard", 1.0)(standing([1.0, 0.0], games=4)), [0.3, 0.7])
+        np.testing.assert_allclose(prioritized("hard", 1.0)(standing([1.0, 0.0], games=0)), [0.5, 0.5])
 
     def test_others(self):
         members = standing([0.5, 0.9, 1.0], [0.0, 400.0, -400.0])
