@@ -1,12 +1,16 @@
-"""What an opponent pool gives: agents trained against themselves alone, and against a pool of their past versions.
+"""What an opponent pool gives: agents trained against themselves alone, and against pools of their past versions.
 
-    python benchmarks/pools.py [tictactoe] [connect-four] [--seeds 3] [--share 1.0]
+    python benchmarks/pools.py [tictactoe] [connect-four] [--algo ppo] [--way pool] [--seeds 3] [--share 1.0]
 
-A line for each seed and way of training, with the same env steps: the share of 2,000 games from each seat that the
-final agent, without exploration, loses to random play; its mistakes; and the earlier versions, one of each sixth of the
-run, to which it loses (`RoundRobin.regressions`). Mistakes: in tic-tac-toe the games lost of all that opponents can
-play, from both seats; in connect four the share of moves that give away the result of 200 positions with 13 to 24
-stones and of 200 with 25 to 36. Seconds are those of one core, for the training.
+Ways of training, with the same env steps: "alone", one agent in both seats; "pool", half of the games against past
+versions, chosen by priorities, half against the agent itself; "random", the same with four past versions and a random
+player, equally often. By PPO, or by MMD, whose policy stays random for longer.
+
+A line for each seed and way: the share of 2,000 games from each seat that the final agent, without exploration, loses
+to random play; its mistakes; and the earlier versions, one of each sixth of the run, to which it loses
+(`RoundRobin.regressions`). Mistakes: in tic-tac-toe the games lost of all that opponents can play, from both seats; in
+connect four the share of moves that give away the result of 200 positions with 13 to 24 stones and of 200 with 25 to
+36. Seconds are those of one core, for the training; the first include compilation.
 """
 
 from __future__ import annotations
@@ -25,24 +29,36 @@ import marltrain as mt
 from benchmarks.strength import BOARD, FOUR, given_away, lost_of_all, lost_to_random
 
 VERSIONS, GAMES, PAIR_GAMES = 6, 2_000, 100
-TASKS = {"tictactoe": (BOARD, 240_000), "connect-four": (FOUR, 480_000)}
-"""Games, and their env steps."""
+TASKS = {"tictactoe": (BOARD, 60 * 4_096), "connect-four": (FOUR, 120 * 4_096)}
+"""Games, and their env steps, in whole rollouts for each of the versions."""
+WAYS: dict[str, dict[str, Any] | None] = {
+    "alone": None, "pool": {"size": 16}, "random": {"size": 4, "choose": "uniform", "members": [mt.RandomAgent()]},
+}  # fmt: skip
+"""Arguments of the pool; None: no pool."""
 
 
-def trained(env: str, steps: int, seed: int, pool: bool) -> dict[str, Any]:
-    """Return the versions of an agent of PPO after each sixth of a training, by name; the last is called "final"."""
-    agent, _ = mt.make_agents(
-        "ppo", env, seed=seed, share=True, learning_rate=mt.linear(1e-3, 1e-4, steps), update_freq=4_096, minibatches=4,
-        jit_compile=True,
-    )  # fmt: skip
+def settings(algo: str, steps: int) -> dict[str, Any]:
+    """Return the settings of PPO or MMD."""
+    common = {"share": True, "update_freq": 4_096, "minibatches": 4, "jit_compile": True}
+    if algo == "ppo":
+        return {**common, "learning_rate": mt.linear(1e-3, 1e-4, steps)}
+    return {
+        **common, "gamma": 1.0, "max_grad_norm": None, "learning_rate": mt.exponential(3e-3, 3e-4, steps),
+        "temperature": mt.exponential(0.5, 0.1, steps), "step_size": mt.exponential(2.0, 0.3, steps),
+    }  # fmt: skip
+
+
+def trained(env: str, steps: int, seed: int, algo: str, pool: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the versions of an agent after each sixth of a training, by name; the last is called "final"."""
+    agent, _ = mt.make_agents(algo, env, seed=seed, **settings(algo, steps))
     trainer = mt.DecentralizedTrainer(
         env, num_train_envs=64, steps_per_train=steps // VERSIONS, test_freq=None, seed=seed, run_dir=False,
         progress=False,
     )  # fmt: skip
-    opponent = mt.OpponentPool(agent, every_steps=steps // 24, size=16, present=0.5) if pool else agent
+    opponent = mt.OpponentPool(agent, every_steps=steps // 24, present=0.5, **pool) if pool else agent
     versions: dict[str, Any] = {}
     for i in range(VERSIONS):
-        trainer.train([agent, opponent], [1, int(not pool)], rotate=pool, plot=False, go_on=i > 0)
+        trainer.train([agent, opponent], [1, int(not pool)], rotate=bool(pool), plot=False, go_on=i > 0)
         name = "final" if i == VERSIONS - 1 else f"after {(i + 1) * steps // VERSIONS:,}"
         versions[name] = agent.frozen_copy()
     return versions
@@ -59,6 +75,8 @@ def main() -> None:
     """Train, measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("tasks", nargs="*", choices=[[], *TASKS], help="all, if none is named")
+    parser.add_argument("--algo", choices=["ppo", "mmd"], default="ppo")
+    parser.add_argument("--way", choices=list(WAYS), action="append", help="all, if none is named")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds, from 0 on")
     parser.add_argument("--share", type=float, default=1.0, metavar="X", help="share of the env steps")
     given = parser.parse_args()
@@ -66,15 +84,15 @@ def main() -> None:
         env, steps = TASKS[name][0], int(TASKS[name][1] * given.share)
         print(f"{name}, {steps:,} env steps: lost to random play as first and second; mistakes; loses to", flush=True)
         for seed in range(given.seeds):
-            for pool in (False, True):
+            for way in given.way or WAYS:
                 start = time.process_time()
-                versions = trained(env, steps, seed, pool)
+                versions = trained(env, steps, seed, given.algo, WAYS[way])
                 seconds = time.process_time() - start
                 table = mt.round_robin(versions, env, episodes=PAIR_GAMES, num_test_envs=64).regressions("final")
                 lost = " and ".join(f"{count / GAMES:.1%}" for count in lost_to_random(env, versions["final"], GAMES))
                 worse = ", ".join(table.index[table["regresses"]]) or "none"
                 print(
-                    f"  seed {seed}, {'pool ' if pool else 'alone'}: {lost}; {mistakes(env, versions['final'])}; "
+                    f"  seed {seed}, {way}: {lost}; {mistakes(env, versions['final'])}; "
                     f"{worse} (least score {table['score'].min():.2f}); {seconds:.0f} s",
                     flush=True,
                 )
