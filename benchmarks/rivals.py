@@ -58,8 +58,9 @@ def kuhn_nfsp(seed: int) -> float:
     """Kuhn poker by NFSP, 400,000 env steps; its average policies."""
     steps = 400_000
     agents = mt.make_agents(
-        "nfsp", KUHN, seed=seed, gamma=1.0, eta=0.1, epsilon=mt.linear(0.1, 0.0, steps), update_per_step=1 / 64,
-        learning_rate=mt.exponential(3e-3, 1e-4, steps), batch_size=128, network=mt.MLP((64,)), jit_compile=True,
+        "nfsp", KUHN, seed=seed, gamma=1.0, eta=0.1, epsilon=mt.linear(0.06, 0.01, steps), capacity=8_000,
+        update_per_step=1 / 16, target_sync=100, learning_rate=mt.exponential(3e-3, 1e-4, steps), batch_size=128,
+        network=mt.MLP((64,)), jit_compile=True,
     )  # fmt: skip
     trainer = mt.DecentralizedTrainer(
         KUHN, num_train_envs=64, update_freq=64, steps_per_train=steps, test_freq=None, seed=seed, run_dir=False,

@@ -48,11 +48,15 @@ class DQNAlgorithm(QLearning):
         batch.target = batch.reward + batch.discount * ops.take(following, best)
 
     def _loss(self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the mean Huber loss of the temporal-difference error."""
+        """Return the mean loss of the temporal-difference error."""
         q = ops.take(self.values(ops, self.heads(nets["q"], batch, "online_noise")), batch.action)
         batch.error = q - batch.target
-        loss = weighted_mean(ops, huber(ops, batch.error), batch.weight)
+        loss = weighted_mean(ops, self._row_loss(ops, batch.error), batch.weight)
         return loss, {"loss/total": loss, "q_mean": weighted_mean(ops, q, batch.weight)}
+
+    def _row_loss(self, ops: Ops, error: Any) -> Any:
+        """Return the loss of each row."""
+        return huber(ops, error)
 
 
 def huber(ops: Ops, error: Any) -> Any:

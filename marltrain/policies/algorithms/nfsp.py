@@ -110,6 +110,14 @@ class NFSPAlgorithm(DQNAlgorithm):
         action = ops.where(responds, super().act(ops, nets, inputs).action, action)
         return Acted(action, {MODE: mode}, {KEY: ops.flag(responds) * (1.0 - inputs.noise["key"])})
 
+    def _row_loss(self, ops: Ops, error: Any) -> Any:
+        """Return half the squared error, whose minimum is the mean return, as algorithm 1 has it.
+
+        The Huber loss of DQN has its minimum between mean and median. With returns of 1 and -2 the two differ, and the
+        action of the larger value is then not the best response.
+        """
+        return 0.5 * ops.square(error)
+
     def _average_loss(
         self, ops: Ops, nets: Networks, batch: Any, hyper: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any]]:

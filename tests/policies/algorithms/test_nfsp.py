@@ -112,6 +112,15 @@ def test_the_loss_of_the_average_policy_by_hand():
     assert metrics["loss/average"][0] == pytest.approx(-(np.log(3 / 4) + np.log(1 / 2)) / 2, rel=1e-5)
 
 
+def test_the_loss_of_the_best_response_is_half_the_squared_error():
+    """Values 2, 1 and 0 of the actions, and a return of -2: errors of 4 and 2, which the Huber loss would not square."""
+    agent = made(learning_rate=0.0)
+    batch: Any = some_replayed(np.random.default_rng(0), agent.algorithm, 1, 2)
+    batch.action[0], batch.reward[...], batch.discount[...] = [0, 2], -2.0, 0.0
+    metrics = agent.learner_.update(batch, learn=ON, batch_size=2)
+    assert metrics["loss/total"][0] == pytest.approx((16 / 2 + 4 / 2) / 2, rel=1e-5)
+
+
 def test_an_empty_reservoir_leaves_the_average_policy_and_rates_differ():
     agent = made(learning_rate=0.01, average_learning_rate=0.1)
     before, rng = agent.learner_.export(0).arrays, np.random.default_rng(0)
@@ -127,18 +136,18 @@ def test_an_empty_reservoir_leaves_the_average_policy_and_rates_differ():
 
 
 def test_kuhn_poker_comes_near_to_the_equilibrium():
-    """From 0.458 of the uniform policy; three seeds gave 0.16, 0.13 and 0.15."""
+    """From 0.458 of the uniform policy; three seeds gave 0.14, 0.12 and 0.13."""
     env, steps = "marltrain/kuhn_poker_v1", 16_000
     agents = mt.make_agents(
         "nfsp", env, seed=0, gamma=1.0, network=mt.MLP((32,)), epsilon=mt.linear(0.1, 0.0, steps), eta=0.2,
-        update_per_step=1 / 64, learning_rate=3e-3, batch_size=64,
+        update_per_step=1 / 16, learning_rate=3e-3, batch_size=64, capacity=2_000, target_sync=100,
     )  # fmt: skip
     trainer = mt.DecentralizedTrainer(
         env, num_train_envs=64, update_freq=64, steps_per_train=steps, test_freq=None, seed=0, run_dir=False,
         progress=False,
     )  # fmt: skip
     trainer.train(agents, [1, 1], plot=False)
-    assert mt.exploitability(agents, env) < 0.25
+    assert mt.exploitability(agents, env) < 0.2
 
 
 def test_what_it_refuses():
