@@ -11,7 +11,8 @@ from marltrain.core.layout import Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
+from marltrain.policies.algorithms.actor_critic import ActorCriticSettings
+from marltrain.policies.algorithms.central_critic import INPUTS, CentralCritic, CentralCriticSettings
 from marltrain.policies.batches.batch import Batch
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.distributions import Continuous
@@ -21,9 +22,14 @@ from marltrain.policies.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
-class MMDSettings(ActorCriticSettings):
+class MMDSettings(CentralCriticSettings, ActorCriticSettings):
     """Settings of MMD. A smaller temperature, towards the end of a run, brings the policy closer to an equilibrium."""
 
+    critic_input: str = setting(
+        "own", doc="own: the player's observation; joint: the observations of all players; state: the environment's "
+        "global state (without one: joint); agent_specific: the state and the player's own observation",
+        choices=tuple(INPUTS),
+    )  # fmt: skip
     normalize_advantage: bool = setting(False, doc="normalize the advantages of each minibatch")
     temperature: float | Schedule = setting(
         0.05, search=Range(1e-3, 1.0, "log"), doc="weight of KL(policy, uniform policy), in units of the reward", low=0,
@@ -41,7 +47,7 @@ class MMDSettings(ActorCriticSettings):
     minibatches: int | None = setting(None, doc="minibatches per epoch; None: rollout / batch_size", low=1)
 
 
-class MMDAlgorithm(ActorCritic):
+class MMDAlgorithm(CentralCritic):
     """MMD: a step of mirror descent towards higher advantages and towards the magnet, the uniform policy.
 
     In zero-sum games of two players, the policies converge to the equilibrium of the regularized game. No average over

@@ -84,6 +84,16 @@ def test_the_policy_of_one_move_is_the_softmax_of_its_pay_over_the_temperature()
     assert found == pytest.approx(softmax(PAYS / TEMPERATURE), abs=0.03)
 
 
+def test_a_central_critic_reads_the_hands_of_both_players_and_the_actor_its_own():
+    """In Kuhn poker, for each player an observation of 11 numbers and whether it decides."""
+    settings: list[dict[str, Any]] = [{}, {"critic_input": "joint"}]
+    made: list[Any] = [mt.make_agents("mmd", "marltrain/kuhn_poker_v1", seed=0, **given)[0] for given in settings]
+    own, joint = (agent.algorithm.networks() for agent in made)
+    assert own["critic"].layout is not None and own["critic"].vectors == ()
+    assert joint["critic"].layout is None and joint["critic"].vectors == (2 * 12,)
+    assert joint["actor"].layout is not None and joint["actor"].vectors == ()
+
+
 def test_continuous_actions_are_refused():
     with pytest.raises(SpecError, match=r"MMD needs a Discrete or MultiDiscrete action space, got Box.*PPO and SAC"):
         mt.MMD(VECTOR, spaces.Box(-1, 1, (2,), np.float32))

@@ -113,7 +113,7 @@ def test_the_loss_of_the_average_policy_by_hand():
 
 
 def test_the_loss_of_the_best_response_is_half_the_squared_error():
-    """Values 2, 1 and 0 of the actions, and a return of -2: errors of 4 and 2, which the Huber loss would not square."""
+    """Values 2, 1 and 0, and a return of -2: errors of 4 and 2, for which the Huber loss is linear."""
     agent = made(learning_rate=0.0)
     batch: Any = some_replayed(np.random.default_rng(0), agent.algorithm, 1, 2)
     batch.action[0], batch.reward[...], batch.discount[...] = [0, 2], -2.0, 0.0
