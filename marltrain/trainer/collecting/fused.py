@@ -2,8 +2,9 @@
 
 Its results are bit-identical to those of `SyncCollector`. It returns to Python when work is due by env steps or by
 episodes, and when a ring buffer needs more memory. Updates that compiled code supports are made inside the call; before
-other updates it returns. With carries, global states, counts of actions or recorded fields it also returns when an
-episode or a player's part ends, and when a player has no turn; with a set of policies in a seat when an episode ends.
+other updates it returns. With carries, counts of actions, and teams that learn from transitions it also returns when a
+player has no turn; with joined observations or recorded fields, when an episode or a player's part ends, too; with a
+set of policies in a seat when an episode ends.
 """
 
 from __future__ import annotations
@@ -24,20 +25,24 @@ from marltrain.policies.agents.mixed import MixedLearner
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.compiled.acting import CompiledActing
 from marltrain.policies.learner.actor import Noise
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.programs.act_program import ActProgram
 from marltrain.policies.memory.compiled.ring_kernel import ring_record, takes
 from marltrain.policies.memory.compiled.states_kernel import StatesTable
 from marltrain.policies.memory.ring import Ring
-from marltrain.policies.memory.states import OWN
+from marltrain.policies.memory.states import OWN, GlobalStates
 from marltrain.trainer.collecting.ended_episodes import EndedTable
 from marltrain.trainer.collecting.episodes import RunningEpisodes
 from marltrain.trainer.collecting.fused_kernel import (
     ACT,
+    ALL_ACT,
+    ANY_STEP,
     COUNTS,
     FUSED,
     LEARN,
     MOST,
     MOVE,
+    NO_ENDS,
     RECORD,
     SETTLE,
     fused_program,
@@ -57,7 +62,7 @@ def can_fuse(sync: SyncCollector) -> bool:
     envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
     if not isinstance(envs, NativeVectorEnv) or len(envs.spec.groups) > MOST:
         return False
-    if envs.spec.turn_based and needs_plain_steps(sync):
+    if envs.spec.turn_based and needed_steps(sync) != ANY_STEP:
         return False
     for seated, view in zip(actors.learners, actors.views, strict=True):
         ring, acts = streams.rings.get(seated.group), compiled_acts(seated)
@@ -110,13 +115,23 @@ def compiled_acts(seated: LearnerSeats) -> CompiledActs | None:
     return None if acting is None else (learner.actor, acting)
 
 
-def needs_plain_steps(sync: SyncCollector) -> bool:
-    """Return whether compiled code makes only steps in which all players have the turn and no player's part ends."""
+def needed_steps(sync: SyncCollector) -> int:
+    """Return which steps compiled code records: ANY_STEP, ALL_ACT or NO_ENDS."""
     envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
-    recorded = isinstance(envs, NativeVectorEnv) and envs.batch.records_fields
-    acting = [seated.learner.actor for seated in actors.learners]
-    counts = any(actor is not None and (actor.carried or actor.counts.size) for actor in acting)
-    return recorded or counts or bool(streams.states)
+    joined = any(states.kind != OWN for states in streams.states.values())
+    if (isinstance(envs, NativeVectorEnv) and envs.batch.records_fields) or joined:
+        return NO_ENDS
+    learners = [seated.learner for seated in actors.learners]
+    carried = any(each.actor is not None and (each.actor.carried or each.actor.counts.size) for each in learners)
+    apart = not all(_side_by_side(envs.spec.groups[seated.group].players) for seated in actors.learners)
+    if carried and apart:
+        return NO_ENDS
+    replayed = any(isinstance(each, AlgorithmLearner) and each.team and not each.needs.on_policy for each in learners)
+    return ALL_ACT if carried or replayed else ANY_STEP
+
+
+def _side_by_side(players: Sequence[int]) -> bool:
+    return list(players) == list(range(players[0], players[0] + len(players)))
 
 
 PrepareUpdates = Callable[[UpdateScheduler, int, int], int]
@@ -142,7 +157,7 @@ class FusedCollector:
         """
         if not isinstance(sync.envs, NativeVectorEnv):
             raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
-        self.sync, self.recorder, self.plain = sync, sync.recorder, needs_plain_steps(sync)
+        self.sync, self.recorder, self.plain = sync, sync.recorder, needed_steps(sync)
         self._ended = EndedTable(episodes)
         self._schedulers, self._prepare, self._team_rewards = schedulers, prepare_updates, team_rewards
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
@@ -171,7 +186,7 @@ class FusedCollector:
     def advance(self, step: Step, most: int, episodes: int) -> Collected:
         """Make batch steps until an update is due that compiled code does not make, or a step needs Python."""
         most = min([most, *(ring.room for ring in self.rings)])
-        if most < 2 or (self.plain and not all(turn.all() for turn in step.turn)):
+        if most < 2 or (self.plain != ANY_STEP and not all(turn.all() for turn in step.turn)):
             return self.sync.advance(step, most, episodes)
         self._refresh(step)
         if not self._dealt():
@@ -259,7 +274,8 @@ class FusedCollector:
 
     def _refresh(self, step: Step) -> None:
         """Refresh the addresses of arrays that may be reallocated: exploration flags, grown ring buffers and ends."""
-        capacities = [(ring.capacity, len(ring.ends.time)) for ring in self.rings]
+        stored: list[Ring | GlobalStates] = [*self.rings, *self.recorder.streams.states.values()]
+        capacities = [(each.capacity, len(each.ends.time)) for each in stored]
         if self._exploring is self.actors.exploring and self._capacities == capacities:
             return
         self._exploring, self._capacities = self.actors.exploring, capacities
@@ -295,6 +311,9 @@ class FusedCollector:
             player=hot.astype(np.float32) if identity else None,
             extras={name: view.take(kept[name]) for name in acting.extras if name in kept},
         )  # fmt: skip
+        if isinstance(acting, ActProgram) and self.plain != NO_ENDS:
+            first = self.sync.envs.spec.groups[group].players[view.index.start]
+            acting.restart_where(step.terminated[first:], step.truncated[first:])
 
     def _table(self, ring: Ring, step: Step) -> Array:
         return ring_record(ring, step, self.batch.actions[ring.index], self.recorder.extras[ring.index])

@@ -19,7 +19,7 @@ from marltrain.policies.memory.compiled.ring_kernel import (
     rows_at,
     settle_ends,
 )
-from marltrain.policies.memory.compiled.states_kernel import STATES, has_room, state_arrived, states_at
+from marltrain.policies.memory.compiled.states_kernel import STATES, settle_states, state_arrived, states_at, states_fit
 from marltrain.trainer.collecting.ended_episodes import ENDED, count_step, ended_at, list_ended
 from marltrain.trainer.collecting.shared_rewards import SHARED, share, shared_at
 
@@ -30,6 +30,8 @@ ACT, MOVE, SETTLE, RECORD, LEARN = 1, 2, 4, 8, 16
 episodes and of players' parts; the record of the outcome; the updates that are due."""
 PHASES = 5
 """Maximum number of phases of a batch step."""
+ANY_STEP, ALL_ACT, NO_ENDS = range(3)
+"""Kinds of steps that compiled code records."""
 _ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "game", "batch", "wrong", "states",
         "shared", "episodes", "plain", "phases", "blocks", "counts", "give_way")  # fmt: skip
 _ARRAYS = ("learned", "ended", "terminated", "truncated")
@@ -46,7 +48,8 @@ game: address of the game kernel.  batch: address of its arguments.
 wrong: return values of the game kernel, [blocks] int64.
 states: address of STATES, or 0 if no global states are stored.
 shared: address of SHARED, or 0 if all players learn from their own rewards.
-episodes: address of ENDED.  plain: whether only plain steps are recorded, see `is_plain`.
+episodes: address of ENDED.  plain: which steps are recorded: ANY_STEP; ALL_ACT: those in
+  which all players have the turn; NO_ENDS: of these, those in which no episode or player's part ends.
 phases: number of phases of a batch step.  parts: of each phase, the sum of its parts.
 blocks: number of blocks of environments, the tasks of a phase.  counts: of COUNTS.  give_way: see `jit.threads`.
 learned, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
@@ -138,12 +141,16 @@ def move(s: Any, step: int, block: int, low: int, high: int) -> None:
 @compiled
 def settle(s: Any, made: int) -> None:
     """Settle the ends in the last of `made` batch steps, unless Python must record it."""
-    free = not s.plain or is_plain(s, made)
+    free = is_known(s)
     for i in range(s.rings):
         free = free and fits(rows_at(s.ring[i]), s.time[i] + made)
+    if s.states:
+        free = free and states_fit(states_at(s.states), s.time[0] + made, s.ended)
     if not free:
         add_at(s.counts + _SPECIAL, 1)
         return
+    if s.states:
+        settle_states(states_at(s.states), s.time[0] + made, s.ended)
     for i in range(s.rings):
         settle_ends(rows_at(s.ring[i]), s.time[i] + made)
     if not list_ended(ended_at(s.episodes), made):
@@ -175,15 +182,18 @@ def learned(s: Any, made: int) -> bool:
 
 
 @compiled
-def is_plain(s: Any, made: int) -> bool:
-    """Return whether no episode or player's part ended in the last step, and all players have the turn."""
+def is_known(s: Any) -> bool:
+    """Return whether the last step is of a kind that compiled code records, see `plain`."""
     size = s.players * s.envs
-    if any_of(s.ended, s.envs, True) or any_of(s.terminated, size, True) or any_of(s.truncated, size, True):
+    if s.plain == NO_ENDS and (
+        any_of(s.ended, s.envs, True) or any_of(s.terminated, size, True) or any_of(s.truncated, size, True)
+    ):
         return False
-    for i in range(s.groups):
-        if any_of(s.turn[i], s.size[i], False):
-            return False
-    return s.states == 0 or has_room(states_at(s.states), s.time[0] + made, 0, s.envs)
+    if s.plain != ANY_STEP:
+        for i in range(s.groups):
+            if any_of(s.turn[i], s.size[i], False):
+                return False
+    return True
 
 
 @compiled

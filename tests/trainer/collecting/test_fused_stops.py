@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import marltrain as mt
 from marltrain.core.errors import EnvError
 from marltrain.envs.native.game import Game
 from marltrain.trainer.collecting.fused import FusedCollector
 from marltrain.trainer.events.callbacks import Callback
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.tiers import LONG
-from tests.trainer.collecting.test_fused import CARTPOLE, SETTINGS, SPREAD, Counting, Looking, assert_same, train
+from tests.trainer.collecting.test_fused import CARTPOLE, SETTINGS, SPREAD, Counting, Looking, assert_same, mappo, train
 from tests.trainer.running import dqn, ppo, tables, trainer, weights
 
 
@@ -106,6 +107,20 @@ class TestStops:
         result = output.train(again, [1, 1, 1], plot=False, resume="run")
         _, whole = train(SPREAD, agents := ppo(SPREAD, {}), run_dir="whole")
         assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
+
+
+def recurrent():
+    network = mt.GRU((6,), units=7, sequence_length=4)
+    return mt.make_agents("ppo", CARTPOLE, seed=0, jit_compile=True, network=network, minibatches=2, epochs=1)
+
+
+@pytest.mark.parametrize(("env", "make"), [(SPREAD, lambda: mappo(SPREAD)), (CARTPOLE, recurrent)])
+def test_calls_go_on_over_ends_of_episodes(env, make):
+    """With global states and with carries: in 15 calls at most, where ends of episodes would make 19 and more."""
+    counting = Counting()
+    train(env, make(), callbacks=[counting])
+    assert sum(counting.steps) == 81
+    assert len(counting.steps) <= 15
 
 
 def on_policy():

@@ -11,7 +11,7 @@ import numpy as np
 
 from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, entry, f32, i64, record_at
+from marltrain.jit.views import address_of, bools, entry, f32, i64, record_at, u8
 from marltrain.policies.backends.base import Network
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.normalization import RunningStatistics
@@ -40,6 +40,7 @@ from marltrain.policies.tape.interpreter.runs import RUN, carry_out_part, move_t
 ACTING = np.dtype([(name, np.int64) for name in (
     "arguments", "blocks", "noises", "noise",
     "counts", "counted", "choices", "agents", "rows", "explore", "action", "buffers",
+    "carries", "carry", "over", "cut",
 )])  # fmt: skip
 """Arguments of `act_by_program`: numbers and addresses.
 
@@ -47,6 +48,8 @@ arguments: of the RUN.  blocks: those of each agent, see `ActTable`.  buffers: o
 noises, noise: the number of arrays of noise, and of each: number of its segment, address, bytes from act to act.
 counts, counted: int64 and float32 [K, choices], how often exploring rows chose each action; 0: they are not counted.
   Then one part has all rows.  agents, rows, explore, action: what is counted, [K, rows].
+carries, carry: the number of arrays of carries, and of each: address, bytes of a row.
+over, cut: bool [K, rows], rows whose carries are 0 before the next act; 0: there are none.
 """
 NOTHING: Mapping[str, Array] = MappingProxyType({})
 
@@ -69,6 +72,9 @@ def act_by_program(address: int, at: int, low: int, high: int, envs: int) -> int
         first, end = 0, 0 if low else u.agents * each
     for i in range(first, end):
         agent, block = i // each, i % each
+        if u.over and u.carries:
+            rows = run.block_rows if block < u.blocks else run.rest_rows
+            restart(u, agent, block * run.block_rows, rows)
         segments = move_to(run, buffer, 0, agent, block * run.block_rows)
         if block < u.blocks:
             carry_out_part(run, run.block, run.rest, segments)
@@ -77,6 +83,17 @@ def act_by_program(address: int, at: int, low: int, high: int, envs: int) -> int
     if u.counts and low == 0:
         count(u)
     return 0
+
+
+@compiled
+def restart(u: Any, agent: int, first: int, rows: int) -> None:
+    """Set the carries of rows of an agent to zero whose player's part ended in the last step."""
+    over, cut, carry = bools(u.over, u.agents * u.rows), bools(u.cut, u.agents * u.rows), i64(u.carry, 2 * u.carries)
+    for row in range(agent * u.rows + first, agent * u.rows + first + rows):
+        if over[row] or cut[row]:
+            for i in range(u.carries):
+                size = carry[2 * i + 1]
+                u8(carry[2 * i] + row * size, size)[:] = 0
 
 
 @compiled
@@ -159,7 +176,15 @@ class ActProgram:
         record["arguments"], record["blocks"] = self._execution.address, table.blocks
         record["rows"], record["agents"] = shape[1], shape[0]
         record["explore"], record["action"] = address_of(explore), address_of(action)
+        carries = [(address_of(array), array[0, 0].nbytes) for array in self._carry.values()]
+        self._carries = np.array(carries, np.int64).reshape(-1, 2)
+        record["carries"], record["carry"] = len(carries), address_of(self._carries)
+        record["over"] = record["cut"] = 0
         self.divide(self._parts)
+
+    def restart_where(self, over: Array, cut: Array) -> None:
+        """Let each act begin with zeros where `over` or `cut` is True; their first numbers are [K, rows] bool."""
+        self._record["over"], self._record["cut"] = address_of(over), address_of(cut)
 
     def divide(self, parts: int) -> None:
         """Provide for acts in so many parts at the same time, see `act_by_program`."""
