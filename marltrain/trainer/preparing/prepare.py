@@ -98,9 +98,10 @@ class TrainCall:
     def seated(self, spec: EnvSpec) -> TrainCall:
         """Return the call with an agent for each player; raises AgentError for mappings that do not fit."""
         test_agents = in_seats(self.test_agents, spec, "test_agents")
-        if isinstance(self.agents, Matches) and test_agents is None:
-            test_agents = self.agents.tested(spec)
-        return replace(self, agents=in_seats(self.agents, spec), test_agents=test_agents)
+        if not isinstance(self.agents, Matches):
+            return replace(self, agents=in_seats(self.agents, spec), test_agents=test_agents)
+        test_agents = self.agents.tested(spec) if test_agents is None else test_agents
+        return replace(self, agents=self.agents.seated(spec), test_agents=test_agents)
 
     @property
     def rotates(self) -> bool:

@@ -61,12 +61,10 @@ def by_player(
 
 
 def in_seats(agents: Any, spec: EnvSpec, what: str = "agents") -> Any:
-    """Return a mapping of agents, or matches, as a list, one per player; `Seating` checks the agents, and other values.
+    """Return a mapping of agents as a list, one per player; `Seating` checks the agents, and all other values.
 
     Raises AgentError if the keys do not fit the players.
     """
-    if isinstance(agents, Matches):
-        return agents.seated(spec)
     return list(by_player(agents, spec, what, AgentError).values()) if isinstance(agents, Mapping) else agents
 
 
