@@ -1,10 +1,12 @@
-"""What an opponent pool gives: agents trained against themselves alone, and against pools of their past versions.
+"""What pools and leagues give: agents trained against themselves alone, against pools of their past versions, and in
+leagues.
 
     python benchmarks/pools.py [tictactoe] [connect-four] [--algo ppo] [--way pool] [--seeds 3] [--share 1.0]
 
 Ways of training, with the same env steps: "alone", one agent in both seats; "pool", half of the games against past
 versions, chosen by priorities, half against the agent itself; "random", the same with four past versions and a random
-player, equally often. By PPO, or by MMD, whose policy stays random for longer.
+player, equally often; "league", a main agent, which has a third of the env steps, and its exploiters. By PPO, or by
+MMD, whose policy stays random for longer.
 
 A line for each seed and way: the share of 2,000 games from each seat that the final agent, without exploration, loses
 to random play; its mistakes; and the earlier versions, one of each sixth of the run, to which it loses
@@ -33,8 +35,9 @@ TASKS = {"tictactoe": (BOARD, 60 * 4_096), "connect-four": (FOUR, 120 * 4_096)}
 """Games, and their env steps, in whole rollouts for each of the versions."""
 WAYS: dict[str, dict[str, Any] | None] = {
     "alone": None, "pool": {"size": 16}, "random": {"size": 4, "choose": "uniform", "members": [mt.RandomAgent()]},
+    "league": {"size": 24},
 }  # fmt: skip
-"""Arguments of the pool; None: no pool."""
+"""Arguments of the pool or league; None: no pool."""
 
 
 def settings(algo: str, steps: int) -> dict[str, Any]:
@@ -48,17 +51,22 @@ def settings(algo: str, steps: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def trained(env: str, steps: int, seed: int, algo: str, pool: dict[str, Any] | None) -> dict[str, Any]:
+def trained(env: str, steps: int, seed: int, algo: str, way: str) -> dict[str, Any]:
     """Return the versions of an agent after each sixth of a training, by name; the last is called "final"."""
     agent, _ = mt.make_agents(algo, env, seed=seed, **settings(algo, steps))
     trainer = mt.DecentralizedTrainer(
-        env, num_train_envs=64, steps_per_train=steps // VERSIONS, test_freq=None, seed=seed, run_dir=False,
+        env, num_train_envs=192 if way == "league" else 64, steps_per_train=steps // VERSIONS, test_freq=None, seed=seed, run_dir=False,
         progress=False,
     )  # fmt: skip
-    opponent = mt.OpponentPool(agent, every_steps=steps // 24, present=0.5, **pool) if pool else agent
+    line_up: Any = [agent, agent]
+    if way == "league":
+        line_up = mt.League(agent, every_steps=steps // 24, longest=steps // 6, **WAYS[way] or {})
+    elif (pool := WAYS[way]) is not None:
+        line_up = [agent, mt.OpponentPool(agent, every_steps=steps // 24, present=0.5, **pool)]
+    mask = None if way in ("alone", "league") else [1, 0]
     versions: dict[str, Any] = {}
     for i in range(VERSIONS):
-        trainer.train([agent, opponent], [1, int(not pool)], rotate=bool(pool), plot=False, go_on=i > 0)
+        trainer.train(line_up, mask, rotate=way != "alone", plot=False, go_on=i > 0)
         name = "final" if i == VERSIONS - 1 else f"after {(i + 1) * steps // VERSIONS:,}"
         versions[name] = agent.frozen_copy()
     return versions
@@ -86,7 +94,7 @@ def main() -> None:
         for seed in range(given.seeds):
             for way in given.way or WAYS:
                 start = time.process_time()
-                versions = trained(env, steps, seed, given.algo, WAYS[way])
+                versions = trained(env, steps, seed, given.algo, way)
                 seconds = time.process_time() - start
                 table = mt.round_robin(versions, env, episodes=PAIR_GAMES, num_test_envs=64).regressions("final")
                 lost = " and ".join(f"{count / GAMES:.1%}" for count in lost_to_random(env, versions["final"], GAMES))
