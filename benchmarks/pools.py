@@ -1,5 +1,4 @@
-"""What pools and leagues give: agents trained against themselves alone, against pools of their past versions, and in
-leagues.
+"""What pools and leagues give: agents trained against themselves alone, against past versions, and in a league.
 
     python benchmarks/pools.py [tictactoe] [connect-four] [--algo ppo] [--way pool] [--seeds 3] [--share 1.0]
 
@@ -55,8 +54,8 @@ def trained(env: str, steps: int, seed: int, algo: str, way: str) -> dict[str, A
     """Return the versions of an agent after each sixth of a training, by name; the last is called "final"."""
     agent, _ = mt.make_agents(algo, env, seed=seed, **settings(algo, steps))
     trainer = mt.DecentralizedTrainer(
-        env, num_train_envs=192 if way == "league" else 64, steps_per_train=steps // VERSIONS, test_freq=None, seed=seed, run_dir=False,
-        progress=False,
+        env, num_train_envs=192 if way == "league" else 64, steps_per_train=steps // VERSIONS, test_freq=None,
+        seed=seed, run_dir=False, progress=False,
     )  # fmt: skip
     line_up: Any = [agent, agent]
     if way == "league":
