@@ -42,14 +42,14 @@ Settings are chosen on seeds from {TUNING_SEEDS} on. Those of PPO on CartPole, o
 `examples/apples.py` are older than this rule: on which seeds they were chosen is not recorded. In the table, one agent
 plays all players (`share=True`) in the image game, in simple_spread with 10M env steps (MAPPO and MADDPG), in foraging
 10x10 (MAPPO), which was chosen on seed {TUNING_SEEDS}, in foraging with VDN and QMIX, in foraging 15x15, in Overcooked,
-in RWARE and in SMAX. The last four have the settings with which they were begun, which were not searched. An exception:
-in foraging 10x10, MAPPO's discount was 0.8 until four seeds of the table scored 0.65 to 0.93; 0.9 was then tried on
-seeds 103 and 104.
+in RWARE and in SMAX. The settings of foraging 15x15, Overcooked and SMAX were not searched. An exception: in foraging
+10x10, MAPPO's discount was 0.8 until four seeds of the table scored 0.65 to 0.93; 0.9 was then tried on seeds 103 and
+104.
 
 A row is held if its IQM is at least the figure minus 5 % of (figure - random play). The figures are those that RL
 Baselines3 Zoo reports for one tuned model of each row, which is a single run (Hopper: v3). The figures of
-`examples/apples.py`, of the native simple_spread and of foraging are goals of this project, without the 5 %. Rows
-without a figure are shown for their curves.
+`examples/apples.py`, of the native simple_spread and of foraging are goals of this project, and that of RWARE is the
+literature's, without the 5 %. Rows without a figure are shown for their curves.
 
 Open rows: those with "no" in the last column have all their seeds; rows with fewer seeds are not judged. Without tuned
 settings, a row is not trained. Of eleven settings of A2C on LunarLander-v3 the best reached 32 on seed {TUNING_SEEDS};
