@@ -1,6 +1,6 @@
 """Agents that train against each other in games whose perfect play is known, with seeds and intervals.
 
-    python benchmarks/rivals.py [kuhn-mmd] [kuhn-nfsp] [tictactoe-mmd] [connect-four-mmd] [--seeds 5]
+    python benchmarks/rivals.py [kuhn-mmd] [kuhn-nfsp] [leduc-mmd] [tictactoe-mmd] [connect-four-mmd] [--seeds 5]
 
 Poker: the exploitability of the last agents, in chips, by `mt.exploitability`. Tic-tac-toe: lost games among all games
 that opponents can play, from both seats, by `mt.tictactoe_games`. Connect four: the share of moves that give away the
@@ -28,7 +28,7 @@ import marltrain as mt
 from benchmarks.strength import BOARD, FOUR, STONES, given_away, lost_of_all, lost_to_random
 from marltrain.tools.statistics import estimate
 
-KUHN = "marltrain/kuhn_poker_v1"
+KUHN, LEDUC = "marltrain/kuhn_poker_v1", "marltrain/leduc_poker_v1"
 
 
 def mmd(env: str, steps: int, seed: int, *, update_freq: int, envs: int, share: bool = False, **settings: Any) -> Any:
@@ -70,6 +70,17 @@ def kuhn_nfsp(seed: int) -> float:
     return mt.exploitability(agents, KUHN)
 
 
+def leduc_mmd(seed: int) -> float:
+    """Leduc poker by MMD, 8.4M env steps: the exploitability; wanted: at most 0.1."""
+    steps = 128 * 65_536
+    agents = mmd(
+        LEDUC, steps, seed, update_freq=65_536, envs=4096, gae_lambda=1.0, epochs=1, minibatches=16,
+        network=mt.MLP((128,), "relu"), learning_rate=mt.exponential(1e-2, 5e-4, steps),
+        temperature=mt.exponential(1.0, 0.15, steps), step_size=mt.exponential(0.2, 0.03, steps),
+    )  # fmt: skip
+    return mt.exploitability(agents, LEDUC)
+
+
 def tictactoe_mmd(seed: int) -> float:
     """Tic-tac-toe by MMD, one agent in both seats, 1M moves: lost games of all, from both seats; wanted: none."""
     steps = 1_000_000
@@ -99,7 +110,7 @@ def connect_four_mmd(seed: int) -> float:
 
 
 TASKS: dict[str, Callable[[int], float]] = {
-    "kuhn-mmd": kuhn_mmd, "kuhn-nfsp": kuhn_nfsp, "tictactoe-mmd": tictactoe_mmd,
+    "kuhn-mmd": kuhn_mmd, "kuhn-nfsp": kuhn_nfsp, "leduc-mmd": leduc_mmd, "tictactoe-mmd": tictactoe_mmd,
     "connect-four-mmd": connect_four_mmd,
 }  # fmt: skip
 
