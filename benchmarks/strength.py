@@ -14,7 +14,9 @@ STONES = {"beginning": (100, 8, 12), "middle": (200, 13, 24), "end": (200, 25, 3
 
 def lost_to_random(env: str, agent: Any, games: int) -> list[int]:
     """Return the numbers of games that an agent, without exploration, loses to random play from each seat."""
-    trainer = mt.DecentralizedTrainer(env, num_test_envs=256, seed=0, run_dir=False, progress=False)
+    trainer = mt.DecentralizedTrainer(
+        env, num_test_envs=256, max_test_steps=42 * games, seed=0, run_dir=False, progress=False
+    )
     random = mt.RandomAgent()
     first: Any = trainer.test([agent, random], games).losses
     second: Any = trainer.test([random, agent], games).losses
