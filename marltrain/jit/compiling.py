@@ -12,7 +12,7 @@ import itertools
 import os
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,7 +98,17 @@ class _Inner:
         make = njit(error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True,
                     pipeline_class=LinkedCompiler)  # fmt: skip
         self.py_func, self._made = function, make(function)
+        self._template, self._made.get_call_template = self._made.get_call_template, self._without_literals
         self._numba_type_ = self._made._numba_type_  # Numba treats an object with this attribute as the type it names
+
+    def _without_literals(self, kinds: Sequence[Any], by_name: Mapping[str, Any]) -> Any:
+        """Return Numba's template of a call, as if no argument were written as a number in the code.
+
+        Otherwise there is a version for each of these numbers, and a version that calls another one of its function is
+        not linked.
+        """
+        plain: Any = numba.types.unliteral
+        return self._template([plain(kind) for kind in kinds], {name: plain(kind) for name, kind in by_name.items()})
 
     def __call__(self, *arguments: Any) -> Any:
         name = self.py_func.__name__

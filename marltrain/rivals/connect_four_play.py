@@ -41,8 +41,8 @@ LINES = np.array(
 """The 69 lines of four squares, as bits."""
 WEIGHTS = np.array([0, 1, 4, 16])
 """Value of a line without stones of the opponent, by the number of own stones."""
-WIN: Any = np.int64(1_000_000)
-"""Value of a win at once. For a number of Python, Numba would compile the recursive function a second time."""
+WIN = 1_000_000
+"""Value of a win at once."""
 
 
 def connect_four_positions(count: int, fewest: int, most: int, seed: int = 0) -> tuple[Array, Array]:

@@ -23,6 +23,16 @@ def halved_sum(values):
     return total
 
 
+@inner
+def power(base, exponent):
+    return base * power(base, exponent - 1) if exponent else 1.0
+
+
+@compiled
+def cube(base):
+    return power(base, 3)
+
+
 @compiled
 def two_sums(values):
     return halved_sum(values), halved_sum(values[1:])
@@ -32,6 +42,11 @@ def test_a_chain_of_functions_computes_as_python_does():
     values = np.array([1.0, 4.0, -2.5])
     assert two_sums(values) == (0.5 * 2.5, 0.5 * 1.5)
     assert two_sums(values.astype(np.float32)) == (0.5 * 2.5, 0.5 * 1.5)
+
+
+def test_a_function_that_calls_itself_may_get_numbers_of_the_code():
+    """Numba alone compiles a version for the number 3, which does not find the one for any number."""
+    assert cube(2.0) == 8.0
 
 
 def test_only_the_program_has_machine_code():
