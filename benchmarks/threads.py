@@ -5,7 +5,7 @@
 The sum of the runs with one thread is the limit that the machine sets. A share of 1 means that a single run uses all of
 it. W1xE: PPO, 3 players, 2x64 tanh, 128 steps in each of E environments of marltrain/simple_spread_v3, 4 epochs of 4
 minibatches. cartpole: one PPO agent, marltrain/CartPole-v1, 1,024 environments x 32 steps. All with `jit_compile=True`.
-Each run trains for a while, then its env steps between the updates of the same seconds are counted.
+Each run trains for a while, then its env steps between the updates of the same seconds are counted, of two at least.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def measured(work: str, begin: float, end: float) -> float:
         def on_update_end(self, moment: Any) -> None:
             if (now := time.time()) >= begin:
                 self.laps.append((now, moment.env_steps))
-            if now >= end:
+            if now >= end and len(self.laps) > 2:
                 moment.stop("measured")
 
     env, envs, steps = WORKS[work]
