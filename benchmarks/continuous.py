@@ -45,7 +45,7 @@ def ours(env: str, algo: str, width: int, batch: int, steps: int, *, compiled: b
     import marltrain as mt
 
     class Clock(mt.Callback):
-        """Reads both clocks at the first end of an episode behind the warm-up, and at the end of training."""
+        """Reads both clocks at the first end of an episode after the warm-up, and at the end of training."""
 
         only_watches = True  # batch steps stay in compiled calls
         moments: ClassVar[list[tuple[float, float]]] = []

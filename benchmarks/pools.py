@@ -1,4 +1,4 @@
-"""What pools and leagues give: agents trained against themselves alone, against past versions, and in a league.
+"""Pools and leagues compared: agents trained against themselves alone, against past versions, and in a league.
 
     python benchmarks/pools.py [tictactoe] [connect-four] [--algo ppo] [--way pool] [--seeds 3] [--share 1.0]
 

@@ -30,7 +30,7 @@ class Task:
 
     @property
     def score(self) -> str:
-        """What the table shows of the players' returns."""
+        """The name of the score in the table."""
         players = "a player" if self.scored == "*" else self.scored.replace("*", "i")
         return f"return of {players if self.players == 1 else 'all players'}"
 

@@ -104,8 +104,8 @@ class _Inner:
     def _without_literals(self, kinds: Sequence[Any], by_name: Mapping[str, Any]) -> Any:
         """Return Numba's template of a call, as if no argument were written as a number in the code.
 
-        Otherwise there is a version for each of these numbers, and a version that calls another one of its function is
-        not linked.
+        Otherwise there is a version for each of these numbers, and a version that calls another version of the
+        function is not linked.
         """
         plain: Any = numba.types.unliteral
         return self._template([plain(kind) for kind in kinds], {name: plain(kind) for name, kind in by_name.items()})

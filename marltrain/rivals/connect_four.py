@@ -128,7 +128,7 @@ def bounded(own: int, mask: int, alpha: int, beta: int, keys: Any, values: Any) 
 def solved(own: int, mask: int, only_sign: bool, keys: Any, values: Any) -> int:
     """Return the exact score of a position without a line, by searches with null windows around halved intervals.
 
-    only_sign: return some number of its sign, which takes fewer searches.
+    only_sign: return a number of the same sign, which takes fewer searches.
     """
     played = stones(mask)
     if threats(own, mask) & (mask + BOTTOM):

@@ -17,7 +17,7 @@ Law = Callable[[Standing], Array]
 WEIGHTINGS = ("hard", "even")
 CHOICES = ("latest", "uniform", "prioritized", "rating")
 ENOUGH = 10
-"""Games against a member from which its score is taken as it is, see `prioritized`."""
+"""Number of games against a member from which on `prioritized` takes its score without change."""
 
 
 def latest(members: Standing) -> Array:
@@ -42,7 +42,7 @@ def prioritized(weighting: str, power: float) -> Law:
     """Return prioritized fictitious self-play (Vinyals et al. 2019, Nature 575, "Methods").
 
     With p the learners' score against a member: "hard" weights members by (1 - p) ** power, "even" by p (1 - p).
-    Members have equal weights where all of these are 0. Games that are missing of the first `ENOUGH` count as draws:
+    Members have equal weights where all of these are 0. Games missing from the first `ENOUGH` count as draws:
     otherwise a member that lost its first game by chance would never play again.
     """
 
@@ -81,7 +81,7 @@ def law_of(choose: Any, weighting: str, power: float, who: str) -> Law:
 
 
 def probabilities(law: Law, members: Standing, who: str) -> Array:
-    """Return the probability of each member, [M] float64; raises ConfigError for weights that are none."""
+    """Return the probability of each member, [M] float64; raises ConfigError for invalid weights."""
     count = len(members.numbers)
     if not count:
         return np.zeros(0)

@@ -101,7 +101,10 @@ class League(Matches):
         if not mains:
             raise ConfigError("League: it needs at least one main agent, got none")
         if size < len(mains):
-            raise ConfigError(f"League: size={size}, and the pool holds a version of each of {len(mains)} main agents")
+            raise ConfigError(
+                f"League: the pool always holds a version of each main agent: expected size of at least {len(mains)}, "
+                f"got size={size}"
+            )
         own = mains[0].seed if seed is None else chosen_seed(seed, "League")
         found = [LeaguePlayer(f"{MAIN}_{i}", MAIN, agent) for i, agent in enumerate(mains)]
         for role, given in ((EXPLOITER, exploiters), (LEAGUE_EXPLOITER, league_exploiters)):
@@ -160,7 +163,7 @@ class League(Matches):
         return pd.concat(tables, ignore_index=True)
 
     def ratings(self) -> pd.DataFrame:
-        """Return a table of the learners: their Elo points, and what they have done since they began.
+        """Return a table of the learners: their Elo points, and their results since they began.
 
         Columns: "learner", "role", "rating", "score" (share of the points in recent games), "games", "began" (env step
         of the run) and "resets" (how often it began again).

@@ -31,7 +31,7 @@ Table = tuple[tuple[str, ...], Sequence[tuple[str, ...]], int]
 
 @dataclass(frozen=True)
 class LeagueReport:
-    """What a round robin of a run's learners, their earlier versions and others shows; see `league_report`.
+    """Results of a round robin of a run's learners, their earlier versions and others; see `league_report`.
 
     results: the games of all pairs.
     ratings: the players, the best first: the columns of `RoundRobin.ratings`, before them "run", "learner" (the
@@ -39,8 +39,8 @@ class LeagueReport:
         their mean is that of the ratings of the same players.
     payoffs: share of the points of rows against columns.
     history: rating over training: "run", "learner", "env_steps", "player", "rating", "low", "high" and "elo".
-    regressions: for each learner at the end ("final") but exploiters, and each earlier version of its run, the columns
-        of `RoundRobin.regressions`.
+    regressions: for each learner at the end ("final"), except exploiters, and each earlier version of its run, the
+        columns of `RoundRobin.regressions`.
     cycles: triples in which each wins against the next, every result with a confidence of 95 %.
     subject: environment, runs and games, as text.
     """
@@ -200,7 +200,7 @@ def cycles_parts(report: LeagueReport) -> list[str]:
 
 
 def nash_sentence(ratings: pd.DataFrame) -> str:
-    """Return who belongs to the equilibrium of choosing players."""
+    """Return a sentence about the equilibrium in which two sides choose players."""
     held = ratings["nash"][ratings["nash"] >= 0.01].sort_values(ascending=False)
     named = ", ".join(f"{name} ({share:.0%})" for name, share in held.items())
     return (

@@ -48,7 +48,7 @@ def league_report(
     custom_objects, device: see `marltrain.load`.  resamples: of the bootstrap intervals.
 
     Raises SaveError for a folder without saved agents, and ConfigError for runs of different environments, for a run
-    without a learner, and for a game that has not two players of equal spaces.
+    without a learner, and for a game other than of two players of equal spaces.
     """
     folders = [run] if isinstance(run, str | Path) else list(run)
     if not folders or members < 2:

@@ -128,7 +128,7 @@ class _Found:
 
 
 def _seats(folder: Path) -> list[dict[str, Any]]:
-    """Return what config.json tells of the seats: "player", "agent_index" and "learns" of each."""
+    """Return the entries of config.json about the seats: "player", "agent_index" and "learns" of each."""
     kinds = {"player": str, "agent_index": int, "learns": bool}
     config = State(read_config(folder / CONFIG), {}, str(folder / CONFIG))
     found = [State(seat, {}, config.place("seats")) for seat in config.values("seats", dict)]
@@ -179,7 +179,7 @@ def _kept(folder: Path, seats: Sequence[Mapping[str, Any]]) -> list[_Found]:
 
 
 def _env_steps(folder: Path, saved: SavedAgents) -> float:
-    """Return the env steps at the end of a run, by its tables, checkpoints and pools; nan if nothing tells them."""
+    """Return the env steps at the end of a run, by its tables, checkpoints and pools; nan if none has them."""
     import pandas as pd
 
     tables = [folder / name for name in (TESTS_FILE, EPISODES_FILE) if (folder / name).is_file()]

@@ -1,4 +1,4 @@
-"""Agents that begin: of the kind of another agent, or again, with earlier or newly drawn weights."""
+"""New agents with the settings of another one, and agents that begin again with initial or newly drawn weights."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class MembersActing:
     """
 
     def __init__(self, members: Members) -> None:
-        """Take the members; before each call `deal` tells who plays."""
+        """Take the members; before each call `deal` sets those that play."""
         self.members = members
         self.extras: dict[str, tuple[int, ...]] = {}
         self.counts, self.settings = np.zeros((1, 0), np.int64), np.zeros(1, np.float32)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Rngs = Sequence[np.random.Generator]
 ROWS, ACTS = 2048, 32
-"""Rows per agent, and acts, up to which one draw grows: the larger of both, if an act has few or many rows."""
+"""Limits up to which a draw of noise grows, in rows per agent and in acts; the larger draw of both counts."""
 NUMBERS = 2**20
 """Maximum number of random numbers in one draw of several acts."""
 Draw = Callable[[Rngs, int], dict[str, Array]]

@@ -106,8 +106,8 @@ def rotation_of(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) -> 
     seats = [[spec.players[p].kind for p in team] for team in teams]
     if len(teams) < 2 or any(own != seats[0] for own in seats):
         raise ConfigError(
-            f"rotate=True: whole teams change seats, so there are at least two, of equally many players with equal "
-            f"spaces place by place; the teams here are {', '.join(names)}: leave rotate out"
+            f"rotate=True: whole teams change seats: expected at least two teams of equally many players, with equal "
+            f"spaces place by place, got {', '.join(names)}: leave rotate out"
         )
     return Rotation(spec, list(zip(*teams, strict=True)))
 

@@ -86,7 +86,7 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
         envs, saved = run.context.envs, found.state.part("envs").arrays
         step, restarted = envs.restore(saved)
         if restarted and envs is not run.context.games:
-            raise SaveError(f"{restarted[0][1]}. Matches of a run have their episodes in one memory: it cannot go on")
+            raise SaveError(f"{restarted[0][1]}. All matches of a run share one memory, so it cannot continue")
         new = np.array([e for e, _ in restarted], np.int64)
         if found.memory:
             run.context.streams.check_shown(step, np.setdiff1d(np.arange(envs.num_envs), new))

@@ -58,8 +58,9 @@ NOTHING: Mapping[str, Array] = MappingProxyType({})
 def act_by_program(address: int, at: int, low: int, high: int, envs: int) -> int:
     """Choose actions for a part of the rows of the ACTING at an address, with the noise of act number `at`; return 0.
 
-    low, high, envs: as of `compiled.acting.act`. They tell the part: those of all environments together are all rows,
-    but not the rows of these environments. Parts are computed at the same time, with buffers of their own.
+    low, high, envs: as of `compiled.acting.act`. They name the part: the parts of all environments together are all
+    rows, but a part does not have the rows of its environments. Parts are computed at the same time, with buffers of
+    their own.
     """
     u = record_at(address, ACTING)
     run = record_at(u.arguments, RUN)
@@ -187,7 +188,7 @@ class ActProgram:
         self._record["over"], self._record["cut"] = address_of(over), address_of(cut)
 
     def divide(self, parts: int) -> None:
-        """Provide for acts in so many parts at the same time, see `act_by_program`."""
+        """Allocate buffers for this number of parts at the same time, see `act_by_program`."""
         self._parts = self._record["buffers"] = parts
         self._execution.reserve(parts)
 
