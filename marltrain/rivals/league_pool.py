@@ -165,8 +165,11 @@ class LeaguePool(MixedAgent):
             )
 
     def start(self, env_steps: int, episodes: int) -> None:
-        """Add the first versions, and keep the weights of exploiters, in the first run; see `MixedAgent.start`."""
-        self._counted = env_steps
+        """Add the first versions, and keep the weights of exploiters, in the first run; see `MixedAgent.start`.
+
+        A learner that began in an earlier run with more env steps began, for this one, at its start.
+        """
+        self._counted, self.began = env_steps, np.minimum(self.began, env_steps)
         if not any(not member.given for member in self.members):
             for m in range(self.mains):
                 self._enter(m, env_steps)

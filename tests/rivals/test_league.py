@@ -108,6 +108,14 @@ class TestExploiters:
         assert table.loc["main_0", "games"] == (episodes["match"] == "main_0").sum() == 6
         assert table.loc["exploiter_0", "games"] == 0 and table.loc["exploiter_0", "began"] == 60
 
+    def test_the_longest_time_counts_in_each_run(self):
+        """A further run counts env steps from 0: exploiters that began at 60 of the first one begin again at 30."""
+        league = league_of(ppo(ROCKS, {})[0], longest=30, wins=1.0, every_steps=60, size=16)
+        trainer(env_args={"num_rounds": 4}, steps_per_train=72).train(league, plot=False)
+        assert league.pool.began.tolist() == [0, 60, 60]
+        trainer(env_args={"num_rounds": 4}, steps_per_train=60, update_freq=8).train(league, plot=False)
+        assert league.pool.resets.tolist() == [0, 4, 4] and league.pool.began.tolist() == [0, 60, 60]
+
     def test_decisions_before_it_began_again_are_in_no_rollout(self, monkeypatch):
         batches = noted_batches(monkeypatch)
         league = league_of(ppo(ROCKS, {})[0], longest=60, wins=1.0, every_steps=1000, league_exploiters=0)
