@@ -151,7 +151,8 @@ class History:
 
     def add_update(self, metrics: Mapping[str, Mapping[str, float]], times: int = 1) -> None:
         """Add metrics, {agent: {metric: value}}, to the means of the next test's row, as those of `times` updates."""
-        self._means.add(metrics, times)
+        for _ in range(times):  # a product may differ from these sums in the last bit
+            self._means.add(metrics)
 
     def add_updates(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
         """Add the metrics of R rounds of updates, [R, M, K], as `add_update` does for each round."""

@@ -112,11 +112,14 @@ class Run:
         envs, counters, before = self.context.envs, self.counters, replace(self.counters)
         collected = self.collector.advance(self.step, self._steps_ahead(), self._episodes_ahead())
         self._step, steps, recorded, updates, ended = collected
+        reached = before.env_steps + self.context.games.num_envs * steps
+        if self.actors.cast:  # a call ends with the first episode, before the updates of this batch step
+            counters.env_steps = reached
+            self.updates.add(updates)
         if ended is not None and len(ended.envs):
-            self._add_ended(ended)
-        counters.env_steps = before.env_steps + self.context.games.num_envs * steps
-        for metrics in updates:
-            self.updates.add(metrics)
+            self._add_ended(ended, before.env_steps)
+        counters.env_steps = reached
+        self.updates.add(updates)
         if envs.faults:
             self._drop(cut_by(envs.faults))
         if not recorded:
@@ -229,9 +232,12 @@ class Run:
         if finished is not None:
             self._finished(finished, self.counters.env_steps)
 
-    def _add_ended(self, ended: EndedEpisodes) -> None:
-        """Record the episodes that ended within a collector call, with the counts at their ends."""
-        start, num_envs = self.counters.env_steps, self.context.games.num_envs
+    def _add_ended(self, ended: EndedEpisodes, start: int) -> None:
+        """Record the episodes that ended within a collector call, with the counts at their ends.
+
+        start: env steps before the call.
+        """
+        num_envs = self.context.games.num_envs
         if not any(map(self.events.callbacks.listens, ("on_episode_start", "on_episode_end"))):
             self._finished(ended.part(), start + num_envs * ended.steps)
             return

@@ -69,14 +69,15 @@ class Updates:
         parts = map(_with_lag, due, result)
         return {label: values for metrics in parts for label, values in metrics.items()}
 
-    def add(self, metrics: UpdateMetrics) -> None:
+    def add(self, made: Iterable[UpdateMetrics]) -> None:
         """Count updates that the collector has made, and call the callbacks for them."""
-        if len(metrics.values):
-            self._events.tell("on_update_start")
-            self._history.add_updates(metrics.labels, metrics.names, metrics.values)
-            self._finished(metrics.by_agent(), len(metrics.values))
-        if metrics.error is not None:
-            raise metrics.error
+        for metrics in made:
+            if len(metrics.values):
+                self._events.tell("on_update_start")
+                self._history.add_updates(metrics.labels, metrics.names, metrics.values)
+                self._finished(metrics.by_agent(), len(metrics.values))
+            if metrics.error is not None:
+                raise metrics.error
 
     def prepare(self, scheduler: UpdateScheduler, steps: int, acting: int) -> int:
         """Prepare the updates that compiled code makes during `steps` batch steps; return the number of steps allowed.

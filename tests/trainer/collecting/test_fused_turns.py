@@ -89,12 +89,18 @@ def against_frozen(env):
     return [agent, mt.MixedAgent([other, mt.FrozenAgent(ppo(env, {}, seed=5)[0])], [1, 2])]
 
 
+def learner_of_replay(env):
+    """An agent whose updates are made in compiled calls, against a pool of given policies."""
+    return [learners(env, update_freq=5)[0], mt.OpponentPool((), members=ppo(env, {}))]
+
+
 @pytest.mark.parametrize(
     ("env", "make"),
     [
         pytest.param(TICTACTOE, against_a_pool, id="pool"),
         pytest.param(KUHN, against_frozen, id="set"),
         pytest.param(SCISSORS, against_a_pool, id="pool in a simultaneous game"),
+        pytest.param(SCISSORS, learner_of_replay, id="results of a pool at updates within calls"),
     ],
 )
 def test_fused_run_with_a_set_of_policies_equals_single_steps(env, make):
