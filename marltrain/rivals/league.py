@@ -15,7 +15,7 @@ from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.beginners import beginner
 from marltrain.policies.agents.matches import Matches
-from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.policies.agents.mixed import MixedAgent, named_members
 from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.rivals.laws import Law, law_name, law_of
 from marltrain.rivals.league_pool import (
@@ -115,9 +115,8 @@ class League(Matches):
         if reset == "new" and (fixed := [learner for learner in found if not learner.agent.stackable]):
             raise ConfigError(f'League: reset="new" draws new weights, and {fixed[0].name} has a model of your own: '
                               'give reset="initial"')  # fmt: skip
-        named = members if isinstance(members, Mapping) else {f"given {i}": each for i, each in enumerate(members)}
         self.learners, self.names = found, tuple(learner.name for learner in found)
-        self.pool = LeaguePool(found, named, law, settings, None)
+        self.pool = LeaguePool(found, named_members(members, "League"), law, settings, None)
 
     @property
     def agents(self) -> list[Agent]:

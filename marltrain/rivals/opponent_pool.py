@@ -14,7 +14,7 @@ from marltrain.core.layout import Array
 from marltrain.core.seeds import chosen_seed
 from marltrain.core.settings import checked_arguments, setting, validate
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.mixed import MixedAgent
+from marltrain.policies.agents.mixed import MixedAgent, named_members
 from marltrain.policies.agents.restore import restore
 from marltrain.policies.batches.batch import AgentState
 from marltrain.rivals.laws import WEIGHTINGS, Law, law_name, law_of, probabilities
@@ -99,7 +99,7 @@ class OpponentPool(MixedAgent):
         Raises ConfigError for a pool that would stay empty and for wrong settings, AgentError for objects that are no
         agents and for agents of different spaces.
         """
-        named = members if isinstance(members, Mapping) else {f"given {i}": each for i, each in enumerate(members)}
+        named = named_members(members, "OpponentPool")
         given = {str(name): _team(each) for name, each in named.items()}
         self.teams = [_team(agents)] if isinstance(agents, Agent) else [_team(each) for each in agents]
         if not self.teams and not given:

@@ -232,6 +232,11 @@ class TestErrors:
         with pytest.raises(AgentError, match="give train"):
             trainer(steps_per_train=90).train([ppo(ROCKS, {})[0], league_of(ppo(ROCKS, {})[0]).pool], plot=False)
 
+    @pytest.mark.parametrize("kind", [mt.League, mt.OpponentPool])
+    def test_members_that_are_no_list(self, kind):
+        with pytest.raises(AgentError, match=rf"{kind.__name__}: members= .* RandomAgent"):
+            kind(ppo(ROCKS, {})[0], members=mt.RandomAgent())
+
     def test_learners(self):
         agents = ppo(ROCKS, {})
         with pytest.raises(AgentError, match="given twice"):

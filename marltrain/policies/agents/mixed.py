@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -287,6 +287,15 @@ class MixedAgent(Agent):
         agent.pool.restore(state.part("pool"), make, int(agent.seed))
         agent._restore_shares(state)
         return agent
+
+
+def named_members(given: Any, who: str) -> dict[str, Any]:
+    """Return members by name: those of a mapping, or "given 0", ... of a list; raises AgentError for anything else."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if not isinstance(given, Iterable):
+        raise AgentError(f"{who}: members= is a list of agents, or agents by name, got {shown(given)}: give [agent]")
+    return {f"given {i}": each for i, each in enumerate(given)}
 
 
 def _kind(info: Mapping[str, Any]) -> str:

@@ -172,8 +172,8 @@ class Callback:
     def on_episode_end(self, moment: Moment) -> None:
         """Called after every finished training episode.
 
-        If all callbacks of episodes set `only_watches`, further batch steps may have been made. The moment has the
-        counts at the end of the episode.
+        If all callbacks of episodes set `only_watches`, further batch steps may have been made. The moment has the env
+        steps and episodes at the end of the episode, and the updates before these batch steps.
         """
 
     def on_collect(self, moment: Moment) -> None:
