@@ -169,12 +169,17 @@ def _in_checkpoint(folder: Path, found: FoundCheckpoint | None, seats: Sequence[
 
 
 def _kept(folder: Path, seats: Sequence[Mapping[str, Any]]) -> list[_Found]:
-    """Return the agents in all checkpoints of a run, and its best agents."""
+    """Return the agents in all checkpoints of a run, and its best agents.
+
+    A killed run may have best agents whose test is not yet in the table of tests: their env steps are not known, and
+    they are left out.
+    """
     found = [_in_checkpoint(folder, find(path), seats) for path in all_of(folder)]
     if (folder / BEST / DESCRIPTION).is_file():
         tests = read_tests(folder)
-        steps = float(tests["env_steps"][tests["best"].astype(bool)].iloc[-1])
-        found.append(_Found(read_agents(folder / BEST), steps, f"{BEST}/", best=True))
+        steps = tests["env_steps"][tests["best"].astype(bool)].tolist()
+        if steps:
+            found.append(_Found(read_agents(folder / BEST), float(steps[-1]), f"{BEST}/", best=True))
     return found
 
 
