@@ -44,8 +44,8 @@ def mmd(env: str, steps: int, seed: int, *, update_freq: int, envs: int, share: 
 
 
 def kuhn_mmd(seed: int) -> float:
-    """Kuhn poker by MMD, 24M env steps: the exploitability; wanted: at most 0.01."""
-    steps = 24_000_000
+    """Kuhn poker by MMD, 72M env steps: the exploitability; wanted: at most 0.01."""
+    steps = 72_000_000
     agents = mmd(
         KUHN, steps, seed, update_freq=65_536, envs=4096, gae_lambda=1.0, epochs=1, minibatches=16,
         network=mt.MLP((32,)), learning_rate=mt.exponential(5e-3, 3e-5, steps),
