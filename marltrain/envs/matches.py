@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs.population import spread
 from marltrain.envs.vector import VectorEnv
+from marltrain.envs.wrapper import VectorEnvWrapper
 
 
 def match_spec(plain: EnvSpec, names: Sequence[str]) -> EnvSpec:
@@ -25,7 +25,7 @@ def match_spec(plain: EnvSpec, names: Sequence[str]) -> EnvSpec:
     return EnvSpec.of(plain.name, players, turn_based=plain.turn_based, reproducible=plain.reproducible)
 
 
-class MatchesVectorEnv(VectorEnv):
+class MatchesVectorEnv(VectorEnvWrapper):
     """M * E environments as E environments with the players of M matches: match m has the columns m * E to (m + 1) * E.
 
     Episodes of the matches end and begin independently: `terminated`, `truncated` and `final_*` report the ends,
@@ -56,14 +56,6 @@ class MatchesVectorEnv(VectorEnv):
         """See VectorEnv."""
         return self._spread(self.envs.recv())
 
-    def close(self) -> None:
-        """See VectorEnv."""
-        self.envs.close()
-
-    def state(self) -> dict[str, Array]:
-        """See VectorEnv."""
-        return self.envs.state()
-
     def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
         """See VectorEnv; the environments that start again are those of `joined`."""
         step, restarted = self.envs.restore(saved)
@@ -74,31 +66,6 @@ class MatchesVectorEnv(VectorEnv):
         if step is not getattr(self, "joined", None):
             self.joined, self._shown = step, spread(step, self.matches, self.num_envs)
         return self._shown
-
-    @property
-    def faults(self) -> Any:  # type: ignore[override]
-        """See VectorEnv."""
-        return self.envs.faults
-
-    @property
-    def recorded(self) -> Any:  # type: ignore[override]
-        """See VectorEnv."""
-        return self.envs.recorded
-
-    @property
-    def on_faults(self) -> Any:
-        """See VectorEnv."""
-        return self.envs.on_faults
-
-    @on_faults.setter
-    def on_faults(self, function: Any) -> None:
-        self.envs.on_faults = function
-
-    def _snapshot(self) -> dict[str, Array]:
-        return self.envs._snapshot()
-
-    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        return self.envs._restore(saved)
 
 
 def games_of(envs: VectorEnv) -> VectorEnv:

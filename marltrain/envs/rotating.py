@@ -10,6 +10,7 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs.vector import VectorEnv
+from marltrain.envs.wrapper import VectorEnvWrapper
 
 
 class Rotation:
@@ -42,11 +43,11 @@ class Rotation:
         return rows
 
 
-class RotatingVectorEnv(VectorEnv):
+class RotatingVectorEnv(VectorEnvWrapper):
     """A vector environment whose arrays have the entries of a line-up in place of seats.
 
     Episode j of environment e is turn j + e of a `Rotation`. Rows of players in all arrays of a Step, and of actions,
-    are then those of the entries.
+    are then those of the entries. Seats follow from the numbers of episodes, so they are no state.
 
     seats: [P, E] int64, index of the player that each entry controls in the running episode.
     ended_seats: the same, of the episode to which the rewards and ends of the last Step belong.
@@ -83,14 +84,6 @@ class RotatingVectorEnv(VectorEnv):
             self._turn(step.episode)
         return self._seen(step, before)
 
-    def close(self) -> None:
-        """See VectorEnv."""
-        self.envs.close()
-
-    def state(self) -> dict[str, Array]:
-        """See VectorEnv; the seats follow from the numbers of episodes."""
-        return self.envs.state()
-
     def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
         """See VectorEnv."""
         step, restarted = self.envs.restore(saved)
@@ -115,31 +108,6 @@ class RotatingVectorEnv(VectorEnv):
         own.start_reward[...] = step.start_reward[self.seats, columns]
         own.state, own.final_state, own.ended, own.episode = step.state, step.final_state, step.ended, step.episode
         return own
-
-    @property
-    def faults(self) -> Any:  # type: ignore[override]
-        """See VectorEnv."""
-        return self.envs.faults
-
-    @property
-    def recorded(self) -> Any:  # type: ignore[override]
-        """See VectorEnv."""
-        return self.envs.recorded
-
-    @property
-    def on_faults(self) -> Any:
-        """See VectorEnv."""
-        return self.envs.on_faults
-
-    @on_faults.setter
-    def on_faults(self, function: Any) -> None:
-        self.envs.on_faults = function
-
-    def _snapshot(self) -> dict[str, Array]:
-        return self.envs._snapshot()
-
-    def _restore(self, saved: Mapping[str, Array]) -> list[tuple[int, str]]:
-        return self.envs._restore(saved)
 
 
 def _copy(given: Any, own: Any, place: tuple[Array, Array]) -> None:
