@@ -11,7 +11,8 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, bools, copy, entry, f32, i64, record_at
-from marltrain.policies.agents.members import Members, Rngs, StackPart
+from marltrain.policies.agents.members import Members
+from marltrain.policies.agents.parts import Rngs, StackPart
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.compiled.acting import ACT, NOTHING, SAMPLE, CompiledActing, act_at, sample
 from marltrain.policies.compiled.network import forward

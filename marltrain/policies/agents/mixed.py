@@ -18,7 +18,8 @@ from marltrain.core.spaces import describe_space
 from marltrain.core.spec import PlayerSpec
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent
-from marltrain.policies.agents.members import MakeAgent, Member, Members, Rngs
+from marltrain.policies.agents.members import MakeAgent, Member, Members
+from marltrain.policies.agents.parts import Rngs
 from marltrain.policies.batches.batch import Acted, ActInputs, AgentState
 from marltrain.policies.learner.learner import Learner
 from marltrain.storage.checks import of_type
