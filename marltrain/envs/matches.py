@@ -73,6 +73,11 @@ def games_of(envs: VectorEnv) -> VectorEnv:
     return envs.envs if isinstance(envs, MatchesVectorEnv) else envs
 
 
+def joined_step(envs: VectorEnv, step: Step) -> Step:
+    """Return the Step by environment, where the environments are divided among matches; else the same Step."""
+    return envs.joined if isinstance(envs, MatchesVectorEnv) else step
+
+
 def divided(envs: VectorEnv) -> int:
     """Return the number of matches among which environments are divided; 1 without."""
     return envs.matches if isinstance(envs, MatchesVectorEnv) else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,14 @@ from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs.vector import VectorEnv
 from marltrain.envs.wrapper import VectorEnvWrapper
+
+if TYPE_CHECKING:
+    from marltrain.envs.rotation_kernel import RotationTable
+
+OF_LAST_ACTIONS = ("reward", "terminated", "truncated", "final_obs", "final_legal")
+"""Arrays of a Step by players that belong to the episode of the last actions."""
+OF_NEXT_ACTIONS = ("obs", "legal", "turn", "alive", "start_reward")
+"""Arrays of a Step by players that belong to the episode that runs now."""
 
 
 class Rotation:
@@ -50,7 +58,6 @@ class RotatingVectorEnv(VectorEnvWrapper):
     are then those of the entries. Seats follow from the numbers of episodes, so they are no state.
 
     seats: [P, E] int64, index of the player that each entry controls in the running episode.
-    ended_seats: the same, of the episode to which the rewards and ends of the last Step belong.
     """
 
     def __init__(self, envs: VectorEnv, rotation: Rotation) -> None:
@@ -60,15 +67,12 @@ class RotatingVectorEnv(VectorEnvWrapper):
         self._step = Step.empty(self.spec, self.num_envs)
         self._actions = empty_actions(self.spec, self.num_envs)
         self._columns = np.arange(self.num_envs)[None]
-        self.seats = self.ended_seats = np.zeros((len(self.spec.players), self.num_envs), np.int64)
+        self.seats = np.zeros((len(self.spec.players), self.num_envs), np.int64)
         self._rows: list[Array] = []
 
     def reset(self, seed: int) -> Step:
         """See VectorEnv."""
-        step = self.envs.reset(seed)
-        self._turn(step.episode)
-        self.ended_seats = self.seats
-        return self._seen(step, self._rows)
+        return self._begun(self.envs.reset(seed))
 
     def send(self, actions: tuple[Array, ...]) -> None:
         """See VectorEnv."""
@@ -78,36 +82,61 @@ class RotatingVectorEnv(VectorEnvWrapper):
 
     def recv(self) -> Step:
         """See VectorEnv."""
-        step, before = self.envs.recv(), self._rows
-        self.ended_seats = self.seats
+        step = self.envs.recv()
+        self._copy_rows(step, OF_LAST_ACTIONS)
         if np.count_nonzero(step.ended):
             self._turn(step.episode)
-        return self._seen(step, before)
+        return self._seen(step)
 
     def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
         """See VectorEnv."""
         step, restarted = self.envs.restore(saved)
+        return self._begun(step), restarted
+
+    def seats_in(self, envs: Array, episodes: Array) -> Array:
+        """Return the seats of the entries in episodes of environments `envs` [n], by their numbers [n]: [P, n]."""
+        return self.rotation.seats(episodes + envs)
+
+    def compiled(self, sent: Sequence[Array]) -> RotationTable:
+        """Return the arguments with which compiled code moves rows between the entries and the seats of native games.
+
+        sent: the actions that the games read, per group.  After steps of compiled code, call `follow`.
+        """
+        from marltrain.envs.rotation_kernel import RotationTable  # loads numba
+
+        return RotationTable(self.spec, self.rotation, self.seats, self.envs._step, self._step, sent)
+
+    def follow(self) -> None:
+        """Go on from the seats that compiled code has set."""
+        self._rows = self.rotation.rows(self.seats)
+
+    def _begun(self, step: Step) -> Step:
+        """Return a Step that no Step precedes, by entries."""
         self._turn(step.episode)
-        self.ended_seats = self.seats
-        return self._seen(step, self._rows), restarted
+        self._copy_rows(step, OF_LAST_ACTIONS)
+        return self._seen(step)
 
     def _turn(self, episodes: Array) -> None:
         """Set the seats of the running episodes, by their numbers [E]."""
-        self.seats = self.rotation.seats(episodes + np.arange(self.num_envs))
-        self._rows = self.rotation.rows(self.seats)
+        self.seats[...] = self.seats_in(np.arange(self.num_envs), episodes)
+        self.follow()
 
-    def _seen(self, step: Step, before: list[Array]) -> Step:
-        """Return a Step by entries; before: the seats of the episodes to which rewards and ends belong."""
-        own, columns = self._step, self._columns
-        for g in range(len(self.spec.groups)):
-            for name, rows in (("obs", self._rows), ("legal", self._rows), ("turn", self._rows), ("alive", self._rows),
-                               ("final_obs", before), ("final_legal", before)):  # fmt: skip
-                _copy(getattr(step, name)[g], getattr(own, name)[g], (rows[g], columns))
-        for name in ("reward", "terminated", "truncated"):
-            _copy(getattr(step, name), getattr(own, name), (self.ended_seats, columns))
-        own.start_reward[...] = step.start_reward[self.seats, columns]
+    def _seen(self, step: Step) -> Step:
+        """Return a Step by entries, whose rewards and ends are there."""
+        own = self._step
+        self._copy_rows(step, OF_NEXT_ACTIONS)
         own.state, own.final_state, own.ended, own.episode = step.state, step.final_state, step.ended, step.episode
         return own
+
+    def _copy_rows(self, step: Step, names: Sequence[str]) -> None:
+        """Copy arrays of a Step by seats into those by entries."""
+        for name in names:
+            given, own = getattr(step, name), getattr(self._step, name)
+            if isinstance(own, tuple):
+                for g, rows in enumerate(self._rows):
+                    _copy(given[g], own[g], (rows, self._columns))
+            else:
+                own[...] = given[self.seats, self._columns]
 
 
 def _copy(given: Any, own: Any, place: tuple[Array, Array]) -> None:

@@ -198,6 +198,14 @@ class LeaguePool(MixedAgent):
         for number, theirs, mine, match in zip(*rows, strict=True):
             self.standings.add(match, number, mine, theirs)
 
+    def steps_left(self, env_steps: int) -> int:
+        """Return the number of env steps until a version of the main agents is due, or an exploiter begins again."""
+        every, longest = self.settings.every_steps, self.settings.longest
+        left = every - env_steps % every
+        if longest is None or self.mains == len(self.learners):
+            return left
+        return min(left, int(self.began[self.mains :].min()) + longest - env_steps)
+
     def collected(self, env_steps: int, episodes: int, playing: Array) -> Sequence[int]:
         """Add versions of main agents that are due; add versions of exploiters that begin again.
 

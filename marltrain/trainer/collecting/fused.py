@@ -17,7 +17,6 @@ import numpy as np
 from marltrain.core.layout import VECTOR, Array, map_tree
 from marltrain.core.spec import Step
 from marltrain.envs.native.batch import FINE
-from marltrain.envs.native.vector import NativeVectorEnv
 from marltrain.jit.threads import Threads, give_way
 from marltrain.jit.views import address_of
 from marltrain.policies.agents.members_acting import MembersActing
@@ -33,6 +32,7 @@ from marltrain.policies.memory.ring import Ring
 from marltrain.policies.memory.states import OWN, GlobalStates
 from marltrain.trainer.collecting.ended_episodes import EndedTable
 from marltrain.trainer.collecting.episodes import RunningEpisodes
+from marltrain.trainer.collecting.fused_games import FusedGames, native_games
 from marltrain.trainer.collecting.fused_kernel import (
     ACT,
     ALL_ACT,
@@ -60,7 +60,7 @@ ROWS_OF_A_BLOCK = 16
 def can_fuse(sync: SyncCollector) -> bool:
     """Return whether compiled code supports the environments, the agents and the ring buffers."""
     envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
-    if not isinstance(envs, NativeVectorEnv) or len(envs.spec.groups) > MOST:
+    if native_games(envs) is None or len(envs.spec.groups) > MOST:
         return False
     if envs.spec.turn_based and needed_steps(sync) != ANY_STEP:
         return False
@@ -119,7 +119,8 @@ def needed_steps(sync: SyncCollector) -> int:
     """Return which steps compiled code records: ANY_STEP, ALL_ACT or NO_ENDS."""
     envs, actors, streams = sync.envs, sync.recorder.actors, sync.recorder.streams
     joined = any(states.kind != OWN for states in streams.states.values())
-    if (isinstance(envs, NativeVectorEnv) and envs.batch.records_fields) or joined:
+    native = native_games(envs)
+    if (native is not None and native.batch.records_fields) or joined:
         return NO_ENDS
     learners = [seated.learner for seated in actors.learners]
     carried = any(each.actor is not None and (each.actor.carried or each.actor.counts.size) for each in learners)
@@ -155,13 +156,11 @@ class FusedCollector:
         prepare_updates: prepares their updates.
         team_rewards: the rewards to learn from, not computed by a function; None: the players' own.
         """
-        if not isinstance(sync.envs, NativeVectorEnv):
-            raise TypeError("only a native game is stepped in compiled code: ask `can_fuse` first")
         self.sync, self.recorder, self.plain = sync, sync.recorder, needed_steps(sync)
         self._ended = EndedTable(episodes)
         self._schedulers, self._prepare, self._team_rewards = schedulers, prepare_updates, team_rewards
         self.actors, self.rings = self.recorder.actors, list(self.recorder.streams.rings.values())
-        self.batch, spec = sync.envs.batch, sync.envs.spec
+        self.games, spec = FusedGames(sync.envs), sync.envs.spec
         self._acting = [acts for seated in self.actors.learners if (acts := compiled_acts(seated)) is not None]
         self._ring_tables: list[Array] = []
         self._exploring: list[Array] | None = None
@@ -172,7 +171,8 @@ class FusedCollector:
         self._envs = sync.envs.num_envs
         self._decisions = self._envs * len(spec.players)
         record = self._record[0]
-        record["game"], record["batch"] = self.batch.entry, self.batch.address
+        record["game"], record["batch"] = self.games.batch.entry, self.games.batch.address
+        record["columns"], record["rotation"] = self.games.columns, self.games.rotation
         record["envs"], record["players"], record["plain"] = self._envs, len(spec.players), self.plain
         record["episodes"] = self._ended.address
         record["actors"], record["rings"], record["groups"] = len(self._acting), len(self.rings), len(spec.groups)
@@ -213,10 +213,7 @@ class FusedCollector:
         for states in streams.states.values():
             states.advanced(begun)
         streams.torn = False
-        self.batch.check(int(self._wrong.max()))
-        if self.batch.records_fields:
-            self.batch.record_ends()
-            self.sync.envs.recorded = self.batch.recorded
+        self.games.stepped(int(self._wrong.max()))
         updates = filter(None, (scheduler.take_metrics() for scheduler in self._schedulers))
         return Collected(step, result, recorded, updates, self._ended.taken())
 
@@ -289,7 +286,7 @@ class FusedCollector:
             record["states"] = self._states_table.address
         self._fill("turn", [address_of(turn) for turn in step.turn])
         self._fill("size", [turn.size for turn in step.turn])
-        self._ended.set_step(step)
+        self._ended.set_step(self.games.joined(step))
         for name in ("ended", "terminated", "truncated"):
             record[name] = address_of(getattr(step, name))
         record["learned"] = address_of(step.reward)
@@ -307,7 +304,7 @@ class FusedCollector:
         hot = self.actors.numbers[i][..., None] == np.arange(len(identity))
         acting.set_arrays(
             obs=map_tree(view.take, step.obs[group]), legal=None if legal is None else view.take(legal),
-            explore=self.actors.exploring[i], action=view.take(self.batch.actions[group]),
+            explore=self.actors.exploring[i], action=view.take(self.games.actions[group]),
             player=hot.astype(np.float32) if identity else None,
             extras={name: view.take(kept[name]) for name in acting.extras if name in kept},
         )  # fmt: skip
@@ -316,7 +313,7 @@ class FusedCollector:
             acting.restart_where(step.terminated[first:], step.truncated[first:])
 
     def _table(self, ring: Ring, step: Step) -> Array:
-        return ring_record(ring, step, self.batch.actions[ring.index], self.recorder.extras[ring.index])
+        return ring_record(ring, step, self.games.actions[ring.index], self.recorder.extras[ring.index])
 
     def _fill(self, name: str, values: list[int]) -> None:
         self._record[name][0, : len(values)] = values

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.envs.native.batch import FINE, STEP
+from marltrain.envs.rotation_kernel import ROTATION, rotation_at, seat_actions, show_step
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import add_at, bools, call, i64, record_at, value_at
 from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, is_due, rounds_at
@@ -32,8 +33,8 @@ PHASES = 5
 """Maximum number of phases of a batch step."""
 ANY_STEP, ALL_ACT, NO_ENDS = range(3)
 """Kinds of steps that compiled code records."""
-_ONE = ("most", "envs", "players", "actors", "rings", "groups", "schedulers", "game", "batch", "wrong", "states",
-        "shared", "episodes", "plain", "phases", "blocks", "counts", "give_way")  # fmt: skip
+_ONE = ("most", "envs", "columns", "players", "actors", "rings", "groups", "schedulers", "game", "batch", "wrong",
+        "rotation", "states", "shared", "episodes", "plain", "phases", "blocks", "counts", "give_way")  # fmt: skip
 _ARRAYS = ("learned", "ended", "terminated", "truncated")
 _LISTS = ("act", "actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype(
@@ -43,9 +44,11 @@ FUSED = np.dtype(
 )
 """Arguments of the fused kernel: numbers and addresses.
 
-most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: how many there are.
+most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: how many there are, for the line-up.
+columns: number of environments of the games: `envs` of each match.
 game: address of the game kernel.  batch: address of its arguments.
 wrong: return values of the game kernel, [blocks] int64.
+rotation: address of ROTATION, or 0 if no player changes seats.
 states: address of STATES, or 0 if no global states are stored.
 shared: address of SHARED, or 0 if all players learn from their own rewards.
 episodes: address of ENDED.  plain: which steps are recorded: ANY_STEP; ALL_ACT: those in
@@ -130,12 +133,26 @@ def move(s: Any, step: int, block: int, low: int, high: int) -> None:
     """Record the actions in the environments `low` to `high`, and step them."""
     for i in range(s.rings):
         record_actions(rows_at(s.ring[i]), s.time[i] + step, low, high)
-    wrong = call(s.game, (s.batch, STEP, low, high, 0))
+    wrong = FINE
+    for first in range(0, s.columns, s.envs):
+        wrong = max(wrong, step_games(s, first + low, first + high))
     i64(s.wrong, s.blocks)[block] = wrong
     if block == 0:
         add_at(s.counts + _MOVED, 1)
     if wrong != FINE:
         add_at(s.counts + _SPECIAL, 1)
+
+
+@compiled
+def step_games(s: Any, low: int, high: int) -> int:
+    """Step the environments `low` to `high` of the games; return the result of the game kernel."""
+    if s.rotation == 0:
+        return call(s.game, (s.batch, STEP, low, high, 0))
+    seat_actions(rotation_at(s.rotation), low, high)
+    wrong = call(s.game, (s.batch, STEP, low, high, 0))
+    if wrong == FINE:
+        show_step(rotation_at(s.rotation), low, high)
+    return wrong
 
 
 @compiled
@@ -166,7 +183,8 @@ def record(s: Any, made: int, low: int, high: int) -> None:
         record_step(rows_at(s.ring[i]), s.time[i] + made, s.learned, low, high)
     if s.states:
         state_arrived(states_at(s.states), s.time[0] + made, low, high)
-    count_step(ended_at(s.episodes), low, high)
+    for first in range(0, s.columns, s.envs):
+        count_step(ended_at(s.episodes), first + low, first + high)
 
 
 @compiled
@@ -208,4 +226,4 @@ def any_of(address: int, size: int, wanted: bool) -> bool:
 @functools.cache
 def fused_program() -> Any:
     """Return the compiled `fused_steps`, from the disk cache if it is there."""
-    return program(fused_steps, ROWS, STATES, SHARED, ENDED, FUSED, ROUNDS)
+    return program(fused_steps, ROWS, STATES, SHARED, ENDED, FUSED, ROUNDS, ROTATION)

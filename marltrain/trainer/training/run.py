@@ -13,7 +13,7 @@ from marltrain.core.layout import Array
 from marltrain.core.spec import Step
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
-from marltrain.envs.matches import MatchesVectorEnv, divided, games_of
+from marltrain.envs.matches import MatchesVectorEnv, divided, games_of, joined_step
 from marltrain.envs.population import plain_names
 from marltrain.envs.rotating import RotatingVectorEnv
 from marltrain.trainer.collecting.cast import Cast
@@ -205,8 +205,7 @@ class Run:
 
     def of_games(self, step: Step) -> Step:
         """Return the Step by environment, where the environments are divided among matches; else the same."""
-        envs = self.context.envs
-        return envs.joined if isinstance(envs, MatchesVectorEnv) else step
+        return joined_step(self.context.envs, step)
 
     def _episodes_ahead(self) -> int:
         """Return the number of episodes until work is due by episodes, members are drawn, or a callback acts."""
@@ -254,7 +253,7 @@ class Run:
         recorded = dict(games.recorded)
         more = self.actors.cast.finished(finished.envs, finished.returns)
         if isinstance(games, RotatingVectorEnv):
-            more += list(games.ended_seats[:, finished.envs])
+            more += list(games.seats_in(finished.envs, finished.numbers))
         if isinstance(envs, MatchesVectorEnv):
             more.append(finished.envs // envs.num_envs)
         self.history.add_episodes(

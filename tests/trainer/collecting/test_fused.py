@@ -68,10 +68,11 @@ class Counting(Callback):
         assert moment.env_steps == ENVS * sum(self.steps)
 
 
-def train(env, agents, mask=None, callbacks=(), exploring=None, **settings):
+def train(env, agents, mask=None, callbacks=(), exploring=None, rotate=False, **settings):
     """Train; return the trainer and its results: weights, tables, counts, random streams."""
     output = trainer(env, {}, callbacks=callbacks, **{**SETTINGS, **settings})
-    result = output.train(agents, [1] * len(agents) if mask is None else mask, exploring, plot=False)
+    learning = [1] * len(agents) if mask is None else mask
+    result = output.train(agents, learning, exploring, plot=False, rotate=rotate)
     counts = [result[name] for name in ("num_collected_steps", "num_gradient_steps", "num_updates", "stop_reason")]
     inner = [agent.inner if isinstance(agent, mt.FrozenAgent) else agent for agent in agents]
     infos = [agent.state().info["learner"] if hasattr(agent, "learner_") else {} for agent in inner]

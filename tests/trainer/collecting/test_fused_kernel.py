@@ -8,6 +8,7 @@ import torch
 import marltrain as mt
 from marltrain.trainer.collecting import fused
 from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, assert_same, train
+from tests.trainer.collecting.test_fused_games import run_league
 from tests.trainer.collecting.test_fused_turns import TICTACTOE
 from tests.trainer.running import dqn, ppo
 
@@ -47,3 +48,14 @@ def test_threads_make_the_same_run(env, make, set_threads):
         found.append(result)
     for result in found[1:]:
         assert_same(result, found[0])
+
+
+def test_threads_make_the_same_run_of_games_behind_wrappers(set_threads):
+    found = []
+    for threads in (1, 2):
+        set_threads(threads)
+        runs = train(TICTACTOE, dqn(TICTACTOE, {}), run_dir=None, rotate=True), run_league(lambda: ppo(TICTACTOE, {}))
+        assert [len(output.run.collector._wrong) for output, _ in runs] == [threads, threads]
+        found.append([left for _, left in runs])
+    for one, other in zip(*found, strict=True):
+        assert_same(one, other)
