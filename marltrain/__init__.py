@@ -61,6 +61,7 @@ _HOME = {
     "LSTM": "marltrain.policies.networks.specs",
     "LambdaCallback": "marltrain.trainer.events.lambda_callback",
     "Learner": "marltrain.policies.learner.learner",
+    "LeagueRatings": "marltrain.rivals.league_ratings",
     "LeagueReport": "marltrain.rivals.league_report",
     "LearningAgent": "marltrain.policies.agents.algorithm_agent",
     "League": "marltrain.rivals.league",
@@ -312,6 +313,7 @@ if TYPE_CHECKING:
     )
     from marltrain.rivals.exploitability import exploitability as exploitability
     from marltrain.rivals.league import League as League
+    from marltrain.rivals.league_ratings import LeagueRatings as LeagueRatings
     from marltrain.rivals.league_report import LeagueReport as LeagueReport
     from marltrain.rivals.opponent_pool import OpponentPool as OpponentPool
     from marltrain.rivals.psro import PSROResult as PSROResult, psro as psro

@@ -87,7 +87,10 @@ def write_page(report: LeagueReport, path: str | Path) -> Path:
         html_page.listing(regression_sentences(report)),
         *([html_page.table(*regressions_table(report))] if len(report.regressions) else []),
         html_page.heading("Payoffs"),
-        html_page.paragraph("Share of the points of each player (rows) against each other (columns)."),
+        html_page.paragraph(
+            "Share of the points of each player (rows) against each other (columns). In brackets: the player's share "
+            "in the Nash equilibrium, see below."
+        ),
         html_page.picture(png_of(draw_payoffs(report)), "Table of the shares of points of all pairs"),
         html_page.heading("Cycles"),
         *cycles_parts(report),
@@ -230,6 +233,8 @@ def draw_history(report: LeagueReport) -> Figure:
 
 
 def draw_payoffs(report: LeagueReport) -> Figure:
-    """Draw the shares of points of all pairs, the best players first."""
-    order = list(report.ratings.index)
-    return draw_cells(report.payoffs.loc[order, order], (0.0, 1.0), "{:.2f}".format, "share of the points")
+    """Draw the shares of points of all pairs, the best players first, with their shares in the Nash equilibrium."""
+    order, shares = list(report.ratings.index), report.ratings["nash"]
+    names = {name: f"{name} ({share:.0%})" for name, share in shares.items()}
+    cells = report.payoffs.loc[order, order].rename(index=names, columns=names)
+    return draw_cells(cells, (0.0, 1.0), "{:.2f}".format, "share of the points")

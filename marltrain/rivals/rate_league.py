@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from marltrain.core.errors import ConfigError, shown
 from marltrain.envs.registry import resolve
 from marltrain.policies.agents.agent import Agent
-from marltrain.policies.agents.fixed import RandomAgent
 from marltrain.rivals.league_report import LeagueReport
 from marltrain.rivals.round_robin import RoundRobin, round_robin
 from marltrain.rivals.saved_league import RatedPlayer, SavedLeague, read_league
@@ -27,7 +26,7 @@ def league_report(
     members: int = 12,
     episodes: int = 100,
     sampled: bool = True,
-    players: Mapping[str, Agent] | None = None,
+    players: Mapping[str, Agent | Sequence[Agent]] | None = None,
     num_test_envs: int = 16,
     env: Any = None,
     custom_objects: Mapping[Any, Any] | None = None,
@@ -43,12 +42,13 @@ def league_report(
     run: folder of a run, or of several in one environment: all their players meet, so their ratings can be compared,
         for example those of a run with a pool and of the same run without one.
     members: largest number of earlier versions of each run, spread evenly over training.
-    episodes, sampled, num_test_envs, seed: see `round_robin`.  players: further players by name.
+    episodes, sampled, num_test_envs, seed: see `round_robin`.  players: further players by name, or teams.
     env: the environment's name or class, for a run of an environment of the user's own.
     custom_objects, device: see `marltrain.load`.  resamples: of the bootstrap intervals.
 
     Raises SaveError for a folder without saved agents, and ConfigError for runs of different environments, for a run
-    without a learner, and for a game other than of two players of equal spaces.
+    without a learner, and for a game other than of two players of equal spaces, or of two teams in a run with a pool of
+    teams.
     """
     folders = [run] if isinstance(run, str | Path) else list(run)
     if not folders or members < 2:
@@ -60,16 +60,17 @@ def league_report(
     ]
     first = leagues[0]
     for league in leagues[1:]:
-        if (league.env, league.env_args) != (first.env, first.env_args):
+        if (league.env, league.env_args, league.sides) != (first.env, first.env_args, first.sides):
             raise ConfigError(
-                f"league_report: runs of one environment are compared; {first.name} is of {first.env} "
-                f"{first.env_args}, and {league.name} of {league.env} {league.env_args}"
+                f"league_report: runs of one environment and of equal teams are compared; {first.name} is of "
+                f"{first.env} {first.env_args}{_of_teams(first)}, and {league.name} of {league.env} "
+                f"{league.env_args}{_of_teams(league)}"
             )
     met = _together(leagues, players or {})
-    agents = {player.name: player.agent for _, player in met}
     results = round_robin(
-        agents, first.env, first.env_args, episodes=episodes, sampled=sampled, num_test_envs=num_test_envs, seed=seed
-    )
+        {player.name: player.agents for _, player in met}, first.env, first.env_args, sides=first.sides,
+        episodes=episodes, sampled=sampled, num_test_envs=num_test_envs, seed=seed,
+    )  # fmt: skip
     runs = "; ".join(f"{league.name} ({league.source})" for league in leagues)
     text = (
         f"Environment: {resolve(first.env, first.env_args).name}. {runs}. {2 * episodes} games of each pair, half of "
@@ -119,7 +120,13 @@ def _regressions(results: RoundRobin, met: Sequence[tuple[str, RatedPlayer]]) ->
     return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
 
 
-def _together(leagues: Sequence[SavedLeague], more: Mapping[str, Agent]) -> list[tuple[str, RatedPlayer]]:
+def _of_teams(league: SavedLeague) -> str:
+    return "" if league.sides is None else f" with the teams {league.sides}"
+
+
+def _together(
+    leagues: Sequence[SavedLeague], more: Mapping[str, Agent | Sequence[Agent]]
+) -> list[tuple[str, RatedPlayer]]:
     """Return the run and the player of all players, whose names begin with the run's if there are several.
 
     The random player is there once. Raises ConfigError for names that occur twice.
@@ -128,7 +135,7 @@ def _together(leagues: Sequence[SavedLeague], more: Mapping[str, Agent]) -> list
     found: dict[str, tuple[str, RatedPlayer]] = {}
     for league in leagues:
         for player in league.players:
-            common = isinstance(player.agent, RandomAgent)
+            common = player.random
             name = f"{league.name} {player.name}" if several and not common else player.name
             if name in found and not common:
                 raise ConfigError(f"league_report: two players are called {name!r}: runs need folders of other names")
@@ -136,5 +143,5 @@ def _together(leagues: Sequence[SavedLeague], more: Mapping[str, Agent]) -> list
     for name, agent in more.items():
         if name in found:
             raise ConfigError(f"league_report: players= has {name!r}, which is the name of a player of the run")
-        found[name] = ("", RatedPlayer(name, agent))
+        found[name] = ("", RatedPlayer(name, (agent,) if isinstance(agent, Agent) else tuple(agent)))
     return list(found.values())

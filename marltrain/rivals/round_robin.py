@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from marltrain.core.errors import ConfigError, did_you_mean
 from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec
 from marltrain.envs.python.probe import probe
 from marltrain.envs.registry import resolve
 from marltrain.policies.agents.agent import Agent
 from marltrain.rivals.ratings import ELO, bradley_terry, intervals, nash_average, score_bounds
 from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.evaluating.evaluation import TestResult
+from marltrain.trainer.seats.by_player import Agents
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,11 +184,16 @@ def _check_bootstrap(prior: float, resamples: int, level: float) -> None:
         )
 
 
+Sides = tuple[Sequence[str], Sequence[str]]
+"""Names of the players of two teams."""
+
+
 def round_robin(
-    agents: Mapping[str, Agent],
+    agents: Mapping[str, Agent | Sequence[Agent]],
     env: Any,
     env_args: Mapping[str, Any] | None = None,
     *,
+    sides: Sides | None = None,
     episodes: int = 100,
     sampled: bool = True,
     num_test_envs: int = 16,
@@ -193,41 +201,86 @@ def round_robin(
 ) -> RoundRobin:
     """Return the results of all pairs of some agents in a two-player game: `episodes` games from each seat.
 
-    agents: name -> agent, at least two, whose spaces fit both seats.
+    agents: name -> agent, at least two, whose spaces fit both seats; with `sides`, teams, as tuples of agents.
     env, env_args: as for `DecentralizedTrainer`; the two players have equal spaces.
+    sides: of a game of two teams the names of their players. Agent k of a team plays player k of its side, and players
+        k of both sides have equal spaces. The return of a team is the mean of those of its players.
     episodes: games of a pair from each of its two seatings, so a pair plays twice as many.
     sampled: agents act as they explore in training. Greedy agents often play the same game again and again: in a game
       without chance, sampled=False is a single game from each seat, and episodes=1 suffices.
     num_test_envs: environments that play at the same time.
     seed: of the games' random numbers; both seatings of all pairs have the same.
 
-    Raises ConfigError for fewer than two agents and for a game that has not two players of equal spaces, and AgentError
-    for agents of other spaces.
+    Raises ConfigError for fewer than two agents, for a game that has not two players of equal spaces, and for sides and
+    teams that do not fit it, and AgentError for agents of other spaces.
     """
-    spec = probe(resolve(env, env_args))
-    if len(spec.players) != 2 or len(spec.groups) != 1:
-        kinds = "; ".join(f"{player.name}: {player.kind}" for player in spec.players)
-        raise ConfigError(
-            f"round_robin: expected a game of two players with equal spaces, and {spec.name!r} has {kinds}"
-        )
-    if len(agents) < 2:
+    seats = _seats_of(probe(resolve(env, env_args)), sides)
+    teams = {name: (given,) if isinstance(given, Agent) else tuple(given) for name, given in agents.items()}
+    if len(teams) < 2:
         raise ConfigError(f"round_robin: expected at least two agents, got {list(agents)}")
+    for name, team in teams.items():
+        if len(team) != len(seats[0]):
+            raise ConfigError(
+                f"round_robin: expected {len(seats[0])} agents in each team, and {name!r} has {len(team)}"
+            )
     trainer = DecentralizedTrainer(
         env, env_args=env_args, num_test_envs=num_test_envs, seed=seed, progress=False, run_dir=False
     )
-    names, count = tuple(agents), len(agents)
+    return play_pairs(trainer, teams, seats, episodes, sampled=sampled)
+
+
+def _seats_of(spec: EnvSpec, sides: Sides | None) -> tuple[list[int], list[int]]:
+    """Return the places of the players of both sides; raises ConfigError for another game."""
+    given = [[name] for name in spec.names] if sides is None else [list(side) for side in sides]
+    named = [name for side in given for name in side]
+    fits = len(given) == 2 and len(given[0]) == len(given[1]) and sorted(named) == sorted(spec.names)
+    seats = [[spec.names.index(name) for name in side] for side in given] if fits else []
+    if not fits or any(spec.players[i].kind != spec.players[j].kind for i, j in zip(*seats, strict=True)):
+        kinds = "; ".join(f"{player.name}: {player.kind}" for player in spec.players)
+        what = "two players with equal spaces" if sides is None else f"two teams with equal spaces, {given}"
+        raise ConfigError(f"round_robin: expected a game of {what}, and {spec.name!r} has {kinds}")
+    return seats[0], seats[1]
+
+
+class Tester(Protocol):
+    """Plays tests, such as a `DecentralizedTrainer`."""
+
+    def test(self, agents: Agents, episodes: int | None = None, sampled: bool = False) -> TestResult:
+        """Return the result of a test of these agents."""
+
+
+def play_pairs(
+    tester: Tester,
+    teams: Mapping[str, tuple[Agent, ...]],
+    seats: tuple[Sequence[int], Sequence[int]],
+    episodes: int,
+    *,
+    sampled: bool,
+) -> RoundRobin:
+    """Return the results of all pairs of teams; see `round_robin`.  seats: the places of the players of both sides."""
+    names, count = tuple(teams), len(teams)
     outcomes, returns = np.zeros((count, count, 3), np.int64), np.full((count, count), np.nan)
     for i, j in combinations(range(count), 2):
-        own, other = _played(trainer, agents[names[i]], agents[names[j]], episodes, sampled=sampled)
+        own, other = _played(tester, (teams[names[i]], teams[names[j]]), seats, episodes, sampled=sampled)
         outcomes[i, j] = (own > other).sum(), (own == other).sum(), (own < other).sum()
         outcomes[j, i] = outcomes[i, j, ::-1]
         returns[i, j], returns[j, i] = own.mean(), other.mean()
     return RoundRobin(names, outcomes, returns)
 
 
-def _played(trainer: DecentralizedTrainer, one: Agent, other: Agent, episodes: int, *, sampled: bool) -> Array:
-    """Return the returns of two agents, [2, 2 * episodes] float64: games from both seats."""
-    first = trainer.test([one, other], episodes, sampled=sampled).returns
-    second = trainer.test([other, one], episodes, sampled=sampled).returns
-    both: Array = np.concatenate([first, second[:, ::-1]]).T
+def _played(
+    tester: Tester,
+    teams: tuple[Sequence[Agent], Sequence[Agent]],
+    seats: tuple[Sequence[int], Sequence[int]],
+    episodes: int,
+    *,
+    sampled: bool,
+) -> Array:
+    """Return the returns of two teams, [2, 2 * episodes] float64: games from both sides."""
+    found = []
+    for own, other in (seats, seats[::-1]):
+        at = {**dict(zip(own, teams[0], strict=True)), **dict(zip(other, teams[1], strict=True))}
+        returns = tester.test([at[seat] for seat in range(len(at))], episodes, sampled=sampled).returns
+        found.append([returns[:, own].mean(1), returns[:, other].mean(1)])
+    both: Array = np.concatenate(found, 1)
     return both

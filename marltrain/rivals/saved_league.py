@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from marltrain.policies.agents.saving import restored_agents
 from marltrain.policies.batches.batch import AgentState
 from marltrain.rivals.league_pool import EXPLOITER, LEAGUE_EXPLOITER
 from marltrain.rivals.league_results import LeagueResults
+from marltrain.rivals.round_robin import Sides
 from marltrain.rivals.standings import Standings
 from marltrain.storage.files import complete_folder
 from marltrain.storage.state import State
@@ -35,6 +36,8 @@ RANDOM = "random"
 """Name of the player that chooses its actions at random."""
 
 EXPLOITERS = (EXPLOITER, LEAGUE_EXPLOITER)
+Learners = Mapping[str, Sequence[int]]
+"""Seats of learners by their names: one of each, or those of a team."""
 FIXED = (MixedAgent.saved_as, "frozen", RANDOM)
 """Saved types of agents that never learn."""
 
@@ -43,18 +46,24 @@ FIXED = (MixedAgent.saved_as, "frozen", RANDOM)
 class RatedPlayer:
     """A player of the round robin of a report.
 
+    agents: one, or those of a team.
     learner: the learner that it is, or was; "" for others.  final: whether it is a learner at the end of training.
     exploits: whether this learner is an exploiter, which begins again, so that its earlier versions are no measure.
     env_steps: of the run, when the learner was like this; nan for others.  elo: its points in training; nan: not known.
     """
 
     name: str
-    agent: Agent
+    agents: tuple[Agent, ...]
     learner: str = ""
     final: bool = False
     exploits: bool = False
     env_steps: float = np.nan
     elo: float = np.nan
+
+    @property
+    def random(self) -> bool:
+        """Whether it chooses its actions at random."""
+        return all(isinstance(agent, RandomAgent) for agent in self.agents)
 
     @property
     def earlier(self) -> bool:
@@ -67,6 +76,7 @@ class SavedLeague:
     """The players of a run.
 
     name: of the run's folder.  source: the files of the learners at the end, in the folder.
+    sides: the players of both teams, of a run with a pool of teams.
     players: the learners, then their earlier versions in order of time, then the others.
     """
 
@@ -74,6 +84,7 @@ class SavedLeague:
     source: str
     env: str
     env_args: dict[str, Any]
+    sides: Sides | None
     players: list[RatedPlayer]
 
 
@@ -101,20 +112,27 @@ def read_league(
     agents, learners = load(found.saved), _learners(found.saved, seats)
     if not learners:
         raise ConfigError(f"{folder}: no agent of this run learned, so it has no versions to compare")
-    pools = {agent: seat for seat, agent in enumerate(agents) if isinstance(agent, MixedAgent)}
-    elo, versions, others = _of_pools(pools, found.saved, learners) if pools else ({}, [], [])
+    sets = {agent: seat for seat, agent in enumerate(agents) if isinstance(agent, MixedAgent)}
+    pools: list[tuple[MixedAgent, ...]] = [(each,) for each in sets]
+    sides: Sides | None = None
+    if _is_team(sets, found.saved, learners):
+        pools, learners = [tuple(sets)], {"+".join(learners): tuple(seat for own in learners.values() for seat in own)}
+        own, others = ([seats[seat]["player"] for seat in side] for side in (*learners.values(), sets.values()))
+        sides = (own, others)
+    states = {each: found.saved.states[found.saved.seats[seat]] for each, seat in sets.items()}
+    elo, versions, others = _of_pools(pools, states, learners) if pools else ({}, [], [])
     if not pools:
         versions = [version for kept in _kept(folder, seats) for version in _of_files(kept, load(kept.saved), learners)]
     versions = [player for player in versions if not player.env_steps >= found.env_steps]
     finals = [
         RatedPlayer(
-            _named("final", label, learners), agents[seat], label, final=True, env_steps=found.env_steps,
-            exploits=label.rpartition("_")[0] in EXPLOITERS, elo=elo.get(label, np.nan),
+            named("final", label, learners), tuple(agents[seat] for seat in own), label, final=True,
+            env_steps=found.env_steps, exploits=label.rpartition("_")[0] in EXPLOITERS, elo=elo.get(label, np.nan),
         )
-        for label, seat in learners.items()
+        for label, own in learners.items()
     ]  # fmt: skip
-    players = _unique([*finals, *_spread(versions, members), *others])
-    return SavedLeague(folder.name, found.source, name, env_args, players)
+    players = all_players(finals, versions, others, members)
+    return SavedLeague(folder.name, found.source, name, env_args, sides, players)
 
 
 @dataclass(frozen=True)
@@ -195,47 +213,62 @@ def _env_steps(folder: Path, saved: SavedAgents) -> float:
     return max(steps, default=np.nan)
 
 
-def _learners(saved: SavedAgents, seats: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _learners(saved: SavedAgents, seats: Sequence[Mapping[str, Any]]) -> Learners:
     """Return the first seat of each agent that learns, by the names of its players."""
     found: dict[int, list[int]] = {}
     for i, (index, seat) in enumerate(zip(saved.seats, seats, strict=True)):
         if seat["learns"] and saved.states[index].info.get("type") not in FIXED:
             found.setdefault(index, []).append(i)
-    return {"+".join(seats[i]["player"] for i in held): held[0] for held in found.values()}
+    return {"+".join(seats[i]["player"] for i in held): held[:1] for held in found.values()}
 
 
-def _named(what: str, learner: str, learners: Mapping[str, int]) -> str:
+def _is_team(sets: Mapping[MixedAgent, int], saved: SavedAgents, learners: Learners) -> bool:
+    """Return whether the sets, with the seat of each, are the seats of one pool of teams, one for each learner.
+
+    One of them holds the results of all.
+    """
+    keep = ["standings" in saved.states[saved.seats[seat]].info for seat in sets.values()]
+    numbers = [[member.number for member in each.members] for each in sets]
+    return len(learners) == len(sets) > 1 and sum(keep) == 1 and all(own == numbers[0] for own in numbers)
+
+
+def named(what: str, learner: str, learners: Collection[str]) -> str:
+    """Return the name of a learner, or of a version: without that of the learner if it is alone."""
     return what if len(learners) == 1 else f"{learner} {what}"
 
 
-def _of_files(kept: _Found, agents: Sequence[Agent], learners: Mapping[str, int]) -> list[RatedPlayer]:
+def _of_files(kept: _Found, agents: Sequence[Agent], learners: Learners) -> list[RatedPlayer]:
     """Return the learners in a checkpoint, or among the best agents; agents: those in the files, by seat."""
     what, steps = "best" if kept.best else "at", kept.env_steps
     return [
-        RatedPlayer(f"{_named(what, label, learners)} {steps:.0f}", agents[seat], label, env_steps=steps)
-        for label, seat in learners.items()
+        RatedPlayer(
+            f"{named(what, label, learners)} {steps:.0f}", tuple(agents[seat] for seat in own), label, env_steps=steps
+        )
+        for label, own in learners.items()
     ]
 
 
 def _of_pools(
-    pools: Mapping[MixedAgent, int], saved: SavedAgents, learners: Mapping[str, int]
+    pools: Sequence[tuple[MixedAgent, ...]], states: Mapping[MixedAgent, State], learners: Collection[str]
 ) -> tuple[dict[str, float], list[RatedPlayer], list[RatedPlayer]]:
-    """Return the learners' Elo points, the versions and the other members of pools; pools: with a seat of each.
+    """Return the learners' Elo points, the versions and the other members of pools.
 
+    pools: the sets of each pool, one for each seat of a team.
     With several pools, the learners' points of one are not those of another, and none are returned.
     """
-    elos = [_elo(saved.states[saved.seats[seat]], list(learners)) for seat in pools.values()]
-    players = [one for pool, elo in zip(pools, elos, strict=True) for one in _members(pool, elo[1], learners)]
+    elos = [_elo([states[each] for each in pool], list(learners)) for pool in pools]
+    players = [one for pool, elo in zip(pools, elos, strict=True) for one in pool_members(pool, elo[1], learners)]
     versions, others = [one for one in players if one.learner], [one for one in players if not one.learner]
     return elos[0][0] if len(pools) == 1 else {}, versions, others
 
 
-def _elo(state: State, learners: Sequence[str]) -> tuple[dict[str, float], Array | None]:
-    """Return the Elo points in the state of a set of policies: of the learners by name, and of members by number.
+def _elo(states: Sequence[State], learners: Sequence[str]) -> tuple[dict[str, float], Array | None]:
+    """Return the Elo points in the states of a pool's sets: of the learners by name, and of members by number.
 
-    None: the set keeps no results.
+    None: none of the sets keeps results.
     """
-    if "standings" not in state.info:
+    state = next((state for state in states if "standings" in state.info), None)
+    if state is None:
         return {}, None
     results, members = state.part("standings"), state.part("pool").count("next")
     if "learners" in state.info:  # the pool of a league
@@ -248,18 +281,28 @@ def _elo(state: State, learners: Sequence[str]) -> tuple[dict[str, float], Array
     return dict.fromkeys(learners, standings.learners), standings.rating
 
 
-def _members(pool: MixedAgent, elo: Array | None, learners: Mapping[str, int]) -> list[RatedPlayer]:
-    """Return the members of a pool; elo: see `_elo`. Versions of its agents are those of the learner if it is alone."""
+def pool_members(pool: Sequence[MixedAgent], elo: Array | None, learners: Collection[str]) -> list[RatedPlayer]:
+    """Return the members of a pool, which has a set for each seat; elo: points of the members by number, if known.
+
+    Versions of its agents are those of the learner if it is alone.
+    """
     players = []
-    for member in pool.members:
+    for member in pool[0].members:
         points = np.nan if elo is None else float(elo[member.number])
-        agent = pool.member(member.number)
+        agents = tuple(each.member(member.number) for each in pool)
         if member.given:
-            players.append(RatedPlayer(member.name, agent, elo=points))
+            players.append(RatedPlayer(member.name, agents, elo=points))
             continue
         learner = next(iter(learners)) if len(learners) == 1 else member.name.partition(" at ")[0]
-        players.append(RatedPlayer(member.name, agent, learner, env_steps=float(member.env_steps), elo=points))
+        players.append(RatedPlayer(member.name, agents, learner, env_steps=float(member.env_steps), elo=points))
     return players
+
+
+def all_players(
+    finals: Sequence[RatedPlayer], versions: Sequence[RatedPlayer], others: Sequence[RatedPlayer], members: int
+) -> list[RatedPlayer]:
+    """Return all that play: learners, at most `members` versions, others, and a random player; names differ."""
+    return _unique([*finals, *_spread(versions, members), *others])
 
 
 def _spread(versions: Sequence[RatedPlayer], most: int) -> list[RatedPlayer]:
@@ -279,8 +322,8 @@ def _spread(versions: Sequence[RatedPlayer], most: int) -> list[RatedPlayer]:
 
 def _unique(players: Sequence[RatedPlayer]) -> list[RatedPlayer]:
     """Return the players with different names: a number is added to names that occur again; and one random player."""
-    if not any(isinstance(player.agent, RandomAgent) for player in players):
-        players = [*players, RatedPlayer(RANDOM, RandomAgent())]
+    if not any(player.random for player in players):
+        players = [*players, RatedPlayer(RANDOM, tuple(RandomAgent() for _ in players[0].agents))]
     names: dict[str, int] = {}
     result = []
     for player in players:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from marltrain.core.errors import ConfigError, shown
 from marltrain.core.seeds import fresh_seed
@@ -50,6 +50,9 @@ from marltrain.trainer.training.loop import train
 from marltrain.trainer.training.result import TrainResult
 from marltrain.trainer.training.run import Run
 from marltrain.trainer.training.testing import play_agents
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class DecentralizedTrainer:
@@ -304,6 +307,12 @@ class DecentralizedTrainer:
         if self.run is None or self.run.finished:
             raise ConfigError("log: numbers can be logged only while training runs, before on_train_end")
         self.run.scalars.log(name, value)
+
+    def log_picture(self, name: str, figure: Figure) -> None:
+        """Log a picture from a hook, while training runs; see `Moment.log_picture`."""
+        if self.run is None or self.run.finished:
+            raise ConfigError("log_picture: pictures can be logged only while training runs, before on_train_end")
+        self.run.scalars.log_picture(name, figure)
 
     def __repr__(self) -> str:
         """Return the environment, the seed and the budgets, in one line."""

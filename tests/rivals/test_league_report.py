@@ -50,10 +50,10 @@ def hands() -> list[tuple[str, RatedPlayer]]:
     """Rock at the end of training, its versions paper and scissors, and another rock, which never learned."""
     agent = mt.RandomAgent()
     players = [
-        RatedPlayer("rock", agent, "player_0", True, env_steps=200.0, elo=30.0),
-        RatedPlayer("scissors", agent, "player_0", env_steps=100.0, elo=20.0),
-        RatedPlayer("paper", agent, "player_0", env_steps=0.0, elo=10.0),
-        RatedPlayer("stone", agent),
+        RatedPlayer("rock", (agent,), "player_0", True, env_steps=200.0, elo=30.0),
+        RatedPlayer("scissors", (agent,), "player_0", env_steps=100.0, elo=20.0),
+        RatedPlayer("paper", (agent,), "player_0", env_steps=0.0, elo=10.0),
+        RatedPlayer("stone", (agent,)),
     ]
     return [("run", player) for player in players]
 
@@ -140,7 +140,7 @@ def test_versions_of_a_run_without_a_pool_are_its_checkpoints(plain_run):
     ]  # fmt: skip
     for player in league.players[:2]:
         last = mt.load(plain_run / "last")[int(player.learner[-1])]
-        found, expected = player.agent.state().arrays, last.state().arrays
+        found, expected = player.agents[0].state().arrays, last.state().arrays
         assert found.keys() == expected.keys() and all((found[name] == array).all() for name, array in expected.items())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,12 @@ class MLflowLogger(RunLogger):
         metrics = [kind(name, value, now, env_steps) for name, value in named.items() if self._is_new(name, env_steps)]
         for start in range(0, len(metrics), METRICS):
             self._client.log_batch(self.run_id, metrics=metrics[start : start + METRICS], synchronous=True)
+
+    def send_picture(self, tag: str, picture: bytes, env_steps: int) -> None:
+        """Log a picture, as an image with steps."""
+        from PIL import Image
+
+        self._client.log_image(self.run_id, Image.open(BytesIO(picture)), key=_allowed(tag), step=env_steps)
 
     def open(self, moment: Moment) -> None:
         """See `RunLogger`."""

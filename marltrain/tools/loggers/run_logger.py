@@ -52,6 +52,10 @@ class RunLogger(ScalarLogger, ABC):
         """Send scalars by tag."""
 
     @abstractmethod
+    def send_picture(self, tag: str, picture: bytes, env_steps: int) -> None:
+        """Send a picture, the bytes of a PNG file, by its tag."""
+
+    @abstractmethod
     def send_files(self, files: list[Path], best: Path | None) -> None:
         """Send files of the run's folder; best: the folder of the best agents, None if no test was played."""
 
@@ -67,9 +71,13 @@ class RunLogger(ScalarLogger, ABC):
 
     def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
         """Send scalars; the first ones begin the run, or continue that of the restored state."""
-        if not self._begun:
-            self.run_id, self._begun = self.begin(self._folder, read_config(self._folder / CONFIG), self.run_id), True
+        self._begin()
         self.send(scalars, env_steps)
+
+    def write_picture(self, tag: str, picture: bytes, env_steps: int) -> None:
+        """Send a picture; see `write`."""
+        self._begin()
+        self.send_picture(tag, picture, env_steps)
 
     def on_train_end(self, moment: Moment) -> None:
         """Send the last point and the files, and end the run."""
@@ -98,6 +106,10 @@ class RunLogger(ScalarLogger, ABC):
         self._has_checkpoint = True
         self.run_id = of_type("run_id", state["run_id"], str, NoneType)
         super().load_state_dict({name: value for name, value in state.items() if name != "run_id"})
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self.run_id, self._begun = self.begin(self._folder, read_config(self._folder / CONFIG), self.run_id), True
 
     def _found(self) -> tuple[list[Path], Path | None]:
         """Return the files of the run's folder that exist, and the folder of the best agents."""

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,12 @@ class WandbLogger(RunLogger):
         while self._recent[0][0] < now - RECENT:
             self._recent.popleft()
         self._run.log({**scalars, STEPS: env_steps})
+
+    def send_picture(self, tag: str, picture: bytes, env_steps: int) -> None:
+        """Log a picture."""
+        from PIL import Image
+
+        self._run.log({tag: self._wandb.Image(Image.open(BytesIO(picture))), STEPS: env_steps})
 
     def open(self, moment: Moment) -> None:
         """See `RunLogger`."""

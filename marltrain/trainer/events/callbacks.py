@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from marltrain.core.errors import ConfigError, SaveError, did_you_mean, error_text, shown
 from marltrain.core.layout import Array
@@ -19,6 +19,9 @@ from marltrain.trainer.seats.by_player import Agents
 from marltrain.trainer.seats.masks import Mask
 from marltrain.trainer.settings import TrainerSettings
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 EVENTS = (
     "on_train_start",
     "on_episode_start",
@@ -31,6 +34,7 @@ EVENTS = (
     "on_test_step",
     "on_test_end",
     "on_log",
+    "on_picture",
     "on_checkpoint",
     "on_train_end",
 )
@@ -71,7 +75,10 @@ class Trainer(Protocol):
     def log(self, name: str, value: float) -> None:
         """Log a number."""
 
-    def test(self, agents: Agents, episodes: int | None = None) -> TestResult:
+    def log_picture(self, name: str, figure: Figure) -> None:
+        """Log a picture."""
+
+    def test(self, agents: Agents, episodes: int | None = None, sampled: bool = False) -> TestResult:
         """Play a test."""
 
 
@@ -95,6 +102,7 @@ class Moment:
                        "sampled": TestResult and "sampled_metric": float, of agents that explore; None without
                        `sampled_tests`
       on_log           "tag": str, "value": float
+      on_picture       "tag": str, "picture": bytes of a PNG file
       on_checkpoint    "path": Path
       on_train_end     "reason": str, "failed": bool, whether an exception ended the run
     """
@@ -129,11 +137,22 @@ class Moment:
         the values logged since the previous row; values logged in `on_test_end` count for that test. TensorBoard gets
         every value under the same name, at the current env step.
         Raises ConfigError for a wrong name or value and for a name that the run writes itself. It also does so in
-        `on_log`, and in `on_train_end`, when the tables are already written.
+        `on_log` and `on_picture`, and in `on_train_end`, when the tables are already written.
         """
-        if self.event == "on_log":
-            raise ConfigError("log: on_log is called by log, and cannot log anything itself")
+        if self.event in ("on_log", "on_picture"):
+            raise ConfigError(f"log: {self.event} is called for what is logged, and cannot log anything itself")
         self.trainer.log(name, value)
+
+    def log_picture(self, name: str, figure: Figure) -> None:
+        """Log a picture, at the current env step, to TensorBoard and to loggers of tracking services.
+
+        name: as for `log`.  figure: of matplotlib; it is cleared.
+        Raises ConfigError for a wrong name, for anything but a figure, in `on_log` and `on_picture`, and in
+        `on_train_end`, when loggers may be closed.
+        """
+        if self.event in ("on_log", "on_picture"):
+            raise ConfigError(f"log_picture: {self.event} is called for what is logged, and cannot log anything itself")
+        self.trainer.log_picture(name, figure)
 
 
 class Callback:
@@ -202,6 +221,9 @@ class Callback:
 
     def on_log(self, moment: Moment) -> None:
         """Called after every `Moment.log`."""
+
+    def on_picture(self, moment: Moment) -> None:
+        """Called after every `Moment.log_picture`."""
 
     def on_checkpoint(self, moment: Moment) -> None:
         """Called after a checkpoint, or the best or last agents, were written."""

@@ -58,6 +58,9 @@ class ScalarLogger(Callback):
     def write(self, scalars: Mapping[str, float], env_steps: int) -> None:
         """Log scalars by tag."""
 
+    def write_picture(self, tag: str, picture: bytes, env_steps: int) -> None:
+        """Log a picture, the bytes of a PNG file; nothing by default, for loggers of numbers alone."""
+
     def flush(self) -> None:
         """Write what is buffered."""
 
@@ -99,6 +102,10 @@ class ScalarLogger(Callback):
     def on_log(self, moment: Moment) -> None:
         """Write a value that the user logged."""
         self._send({moment.data["tag"]: moment.data["value"]}, moment.env_steps)
+
+    def on_picture(self, moment: Moment) -> None:
+        """Write a picture that the user logged."""
+        self.write_picture(moment.data["tag"], moment.data["picture"], moment.env_steps)
 
     def on_train_end(self, moment: Moment) -> None:
         """Write the last point and call `close`."""

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
 
+PNG_SIZE, PNG_RGBA = (16, 20), 4
+"""Places of width and height in a PNG file, and TensorBoard's number of its colors."""
+
+
 class EventFile:
-    """A TensorBoard event file of scalars, written without TensorFlow or torch."""
+    """A TensorBoard event file of scalars and pictures, written without TensorFlow or torch."""
 
     def __init__(self, folder: str | Path) -> None:
         """Create the file in `folder`; all methods raise SaveError if it cannot be written."""
@@ -47,6 +51,16 @@ class EventFile:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()])
+        self._write(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def write_picture(self, tag: str, picture: bytes, step: int) -> None:
+        """Write a PNG file's bytes as a record, in the format of the images plugin."""
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        width, height = (int.from_bytes(picture[at : at + 4], "big") for at in PNG_SIZE)
+        image = Summary.Image(width=width, height=height, colorspace=PNG_RGBA, encoded_image_string=picture)
+        summary = Summary(value=[Summary.Value(tag=tag, image=image)])
         self._write(Event(wall_time=time.time(), step=step, summary=summary))
 
     def flush(self) -> None:
@@ -101,7 +115,7 @@ class EventReader:
 
 
 class TensorBoard(ScalarLogger):
-    """Writes the scalars of a run into event files.
+    """Writes the scalars and pictures of a run into event files.
 
     every: see `ScalarLogger`.  path: the file, None before training starts.
     """
@@ -124,6 +138,11 @@ class TensorBoard(ScalarLogger):
         """Write scalars as one record."""
         if self._file is not None:
             self._file.write(scalars, env_steps)
+
+    def write_picture(self, tag: str, picture: bytes, env_steps: int) -> None:
+        """Write a picture as one record."""
+        if self._file is not None:
+            self._file.write_picture(tag, picture, env_steps)
 
     def flush(self) -> None:
         """Flush the file."""

@@ -10,7 +10,8 @@ from marltrain.trainer.saving.checkpoint import FOLDER
 
 OWN_FOLDERS = (*RUN_AGENTS, FOLDER)
 OWN_FILES = (
-    "config.json", "episodes.parquet", "history.parquet", "members.parquet", "metrics.png",
+    "config.json", "episodes.parquet", "history.parquet", "members.parquet", "metrics.png", "payoffs.parquet",
+    "ratings.parquet",
     *[f"{name}/{file}" for name in RUN_AGENTS for file in (DESCRIPTION, WEIGHTS)],
 )  # fmt: skip
 """Files that any run makes. Checkpoints, a report of faults and films are not among them: their folder stays."""

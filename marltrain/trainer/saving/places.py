@@ -14,7 +14,8 @@ from marltrain.storage.files import inside
 
 OF_A_RUN = (
     "best", "checkpoints", "config.json", "episodes.parquet", "faults.parquet", "films", "history.parquet", "last",
-    "members.parquet", "metrics.png", "range_test.csv", "range_test.png", "run.lock",
+    "members.parquet", "metrics.png", "payoffs.parquet", "ratings.parquet", "range_test.csv", "range_test.png",
+    "run.lock",
 )  # fmt: skip
 """Names of the files and folders that a run writes itself."""
 EVENTS = "events.out.tfevents"

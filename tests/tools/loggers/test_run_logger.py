@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 import marltrain as mt
 from tests.trainer.running import ppo, trainer
@@ -34,7 +35,7 @@ def wandb(monkeypatch):
         calls.append(("init", (), arguments))
         return Recorded(calls, name=arguments["name"], config=Recorded(calls))
 
-    module.init, module.Table, module.Image = init, lambda dataframe: dataframe, str
+    module.init, module.Table, module.Image = init, lambda dataframe: dataframe, lambda file: file
     module.Artifact = lambda name, type: Recorded([], name=name)
     monkeypatch.setitem(sys.modules, "wandb", module)
     return module
@@ -80,6 +81,9 @@ class FakeMLflow:
 
     def log_artifacts(self, run_id, folder, name):
         self.runs[int(run_id)].artifacts.append(name)
+
+    def log_image(self, run_id, image, key, step):
+        self.runs[int(run_id)].artifacts.append((key, step, image.size))
 
     def set_terminated(self, run_id, status):
         self.runs[int(run_id)].status = status
@@ -128,6 +132,18 @@ def test_mlflow_gets_parameters_curves_and_files_and_a_resumed_run_sends_no_poin
     assert there.params["trainer/steps_per_train"] == "90" and there.params["seats/1/player"] == "player_1"
     assert {"config.json", "history.parquet", "episodes.parquet", "best"} <= set(there.artifacts)
     assert there.status == "FINISHED" and there.name == "run"
+
+
+def test_services_get_pictures_at_their_env_steps(mlflow, wandb):
+    def draw(moment):
+        moment.log_picture("mine/curve", Figure(figsize=(3, 2), dpi=100))
+
+    more = [mt.WandbLogger(files=False), mt.CSVLogger(), mt.LambdaCallback(on_test_end=draw)]
+    steps = run(mt.MLflowLogger(files=False), more=more)["history"]["env_steps"].tolist()
+    assert mlflow.runs[0].artifacts == [("mine/curve", step, (300, 200)) for step in steps]
+    (calls,) = wandb.runs.values()
+    logged = [call[1][0] for call in calls if call[0] == "log" and "mine/curve" in call[1][0]]
+    assert [(row["env_steps"], row["mine/curve"].size) for row in logged] == [(step, (300, 200)) for step in steps]
 
 
 def test_the_outcome_of_a_run_is_its_status(mlflow, wandb):

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError
@@ -98,6 +100,40 @@ def test_events_that_refuse_log(event, message):
     functions: dict[str, Any] = {name: lambda moment: moment.log("x", 1) for name in ("on_train_start", event)}
     with pytest.raises(ConfigError, match=message):
         trainer(steps_per_train=3, callbacks=[mt.LambdaCallback(**functions)]).train(ppo(), [1, 1], plot=False)
+
+
+def test_pictures_are_in_tensorboard_at_their_env_steps():
+    """A figure of 3 by 2 inches at 100 dots an inch."""
+
+    def draw(moment):
+        moment.log_picture("mine/curve", Figure(figsize=(3, 2), dpi=100))
+
+    run = trainer(steps_per_train=6, test_freq=3, callbacks=[mt.LambdaCallback(on_collect=draw)])
+    run.train(ppo(), [1, 1], plot=False)
+    found = EventAccumulator("run").Reload().Images("mine/curve")
+    assert [(image.step, image.width, image.height) for image in found] == [(3, 300, 200), (6, 300, 200)]
+    assert found[0].encoded_image_string.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [("on_train_end", "log_picture: .*only while training runs"), ("on_picture", "log_picture: on_picture"),
+     ("on_log", "log_picture: on_log")],
+)  # fmt: skip
+def test_events_that_refuse_pictures(event, message):
+    functions: dict[str, Any] = {event: lambda moment: moment.log_picture("x", Figure())}
+    functions["on_train_start"] = lambda moment: (moment.log_picture("x", Figure()), moment.log("x", 1))
+    with pytest.raises(ConfigError, match=message):
+        trainer(steps_per_train=3, callbacks=[mt.LambdaCallback(**functions)]).train(ppo(), [1, 1], plot=False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("x", "curve.png"), ("test/metric", Figure()), ("", Figure())])
+def test_wrong_pictures_and_names_are_refused(name, value):
+    events: list[Any] = []
+    scalars = Scalars(History(["player_0"], "."), ["player_0"], lambda event, **data: events.append(event))
+    with pytest.raises(ConfigError, match="log_picture: "):
+        scalars.log_picture(name, value)
+    assert not events
 
 
 def test_resumed_run_keeps_logged_values():
