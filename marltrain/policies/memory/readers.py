@@ -109,32 +109,23 @@ class Reader:
         return None if self._joint is None else self._joint.of_others(self.ring, cells)
 
     def _rollout(self, cells: Array, valid: Array, linked: Array, gamma: Array) -> Rollout:
-        """Return the rows at cells [K, B]; linked: [K, B] bool, whether the next row is the next decision of a row."""
+        """Return the rows at cells [K, B]; linked: [K, B] bool, whether the next row is the next decision of a row.
+
+        gamma: [K] float64.
+        """
+        from marltrain.policies.memory.compiled.rollout_kernel import outcomes  # loads numba
+
         ring = self.ring
-        pointers = ring.read(ring.next, cells)
-        wanted = valid & ~linked
-        boot_obs, boot_legal, boot_state = self._boots(cells, pointers, wanted)
-        terminated = ring.read(ring.terminated, cells)
+        reward, discount, truncated, boot, *after = outcomes(
+            ring.next, ring.terminated, ring.reward, cells, valid, linked, gamma
+        )
+        boot_obs, boot_legal = self._after(*after)
         return Rollout(
             obs=self._obs(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
-            reward=np.where(valid, ring.read(ring.reward, cells), np.float32(0)),
-            discount=np.where(valid & ~terminated, gamma, 0.0).astype(np.float32), weight=valid.astype(np.float32),
-            extras=self._extras(cells), cut=~linked, truncated=valid & (pointers < -1) & ~terminated,
-            boot=np.where(wanted, np.cumsum(wanted, 1) - 1, -linked.astype(np.int64)),
-            boot_obs=boot_obs, boot_legal=boot_legal, state=self._state(cells), boot_state=boot_state,
-            others=self._others(cells),
+            reward=reward, discount=discount, weight=valid.astype(np.float32), extras=self._extras(cells),
+            cut=~linked, truncated=truncated, boot=boot, boot_obs=boot_obs, boot_legal=boot_legal,
+            state=self._state(cells), boot_state=self._next_state(*after), others=self._others(cells),
         )  # fmt: skip
-
-    def _boots(self, cells: Array, pointers: Array, wanted: Array) -> tuple[Obs, Array | None, Array | None]:
-        """Return the next observations, legal actions and states of the `wanted` rows, [K, M, ...].
-
-        They are padded with copies.
-        """
-        counts = wanted.sum(1)
-        places = np.arange(counts.max()) < counts[:, None]
-        from_cells, following = np.full(places.shape, cells[wanted][0]), np.full(places.shape, pointers[wanted][0])
-        from_cells[places], following[places] = cells[wanted], pointers[wanted]
-        return *self._after(from_cells, following), self._next_state(from_cells, following)
 
 
 class UniformReader(Reader):
@@ -287,14 +278,12 @@ class RolloutReader(Reader):
 
     def _packed(self, agent: Array, found: Array, gamma: Array) -> Rollout:
         """Return the rows at cells `found` [n] as a rollout; agent: [n], ascending.  gamma: [K]."""
+        from marltrain.policies.memory.compiled.rollout_kernel import linked_rows  # loads numba
+
         counts, block = np.bincount(agent, minlength=len(self.seats)), self.needs.block or 1
-        valid = np.arange(-(-counts.max() // block) * block) < counts[:, None]
-        cells = np.full(valid.shape, found[0])
-        cells[valid] = found
-        pointers, linked = self.ring.read(self.ring.next, cells), np.zeros(cells.shape, bool)
-        following = self.ring.shifted(cells, pointers)
-        linked[:, :-1] = (pointers[:, :-1] >= 0) & (following[:, :-1] == cells[:, 1:]) & valid[:, 1:]
-        return self._rollout(cells, valid, linked, np.asarray(gamma, np.float64)[:, None])
+        rows = -(-int(counts.max()) // block) * block
+        placed = linked_rows(self.ring.next, found, counts, rows)
+        return self._rollout(*placed, np.asarray(gamma, np.float64))
 
     def claim(self) -> tuple[Array, Array]:
         """Mark the rollout's rows as taken; return (seat, cell) of each row, in the rollout's order.
@@ -351,15 +340,14 @@ class RolloutReader(Reader):
 
     def _fresh(self) -> tuple[Array, Array]:
         """Return (seat, cell) of the rows to take, ordered by seat, then environment, then time."""
+        from marltrain.policies.memory.compiled.rollout_kernel import fresh_rows  # loads numba
+
         ring = self.ring
-        times = np.arange(max(self.earliest, ring.oldest), ring.now)
-        pointers = ring.next[self._players[:, None], times % ring.capacity]
-        fresh = (pointers != -1) & (ring.closed_at(pointers) > self._taken)
-        fresh &= (times >= self._since[:, None])[:, :, None]
-        if ring.complete is not None:  # frames may have been overwritten before this reader protected them
-            fresh &= ring.complete[self._players[:, None], times % ring.capacity]
-        seat, env, i = np.nonzero(fresh.transpose(0, 2, 1))
-        return seat, (self._players[seat] * ring.capacity + times[i] % ring.capacity) * ring.num_envs + env
+        first = max(self.earliest, ring.oldest)
+        found: tuple[Array, Array] = fresh_rows(
+            ring.next, ring.ends.time, ring.complete, self._players, self._since, first, ring.now, self._taken
+        )
+        return found
 
 
 def choice_of(ring: Ring, seats: Sequence[Array], needs: Needs, numbers: MemoryNumbers | None) -> UniformChoice:

@@ -37,7 +37,7 @@ class SequenceReader(UniformReader):
         AgentError if all agents do.
         """
         first, have = self._first(rngs, -(-batch_size // self.needs.sequence))
-        return self._rollout(*self._packed(*self._onward(first, have, self.needs.sequence)), _column(gamma))
+        return self._rollout(*self._packed(*self._onward(first, have, self.needs.sequence)), np.asarray(gamma, np.float64))
 
     def _first(self, rngs: Sequence[np.random.Generator | None], count: int) -> tuple[Array, Array]:
         """Draw the first cells of `count` sequences of each agent, [K, N]; return which agents have rows, too, [K]."""
@@ -132,10 +132,6 @@ def _before(ring: Ring, cells: Array) -> tuple[Array, Array]:
         found = np.where(acted & (ring.read(ring.next, there) == times), there, found)
         searched = searched & ~acted
     return found, (found != cells) & ring.drawable(found)
-
-
-def _column(gamma: Array) -> Array:
-    return np.asarray(gamma, np.float64)[:, None]
 
 
 def reader_class(needs: Needs) -> type[Reader]:

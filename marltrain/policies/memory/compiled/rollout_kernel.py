@@ -1,0 +1,101 @@
+"""Finds the rows of rollouts in a ring buffer, and makes their columns, in compiled code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from marltrain.core.layout import Array
+from marltrain.jit.compiling import program
+
+
+@program
+def fresh_rows(
+    following: Array, ended: Array, complete: Any, players: Array, since: Array, first: int, now: int, taken: int
+) -> tuple[Array, Array]:
+    """Return (seat, cell) of the rows that were closed after batch step `taken`, by seat, environment and time.
+
+    following: [P, C, E] int64, `Rows.next`.  ended: [N] int64, `EndTable.time`.  complete: `Rows.complete`.
+    players, since: [S] int64, the player of each seat, and the time of its first row.
+    first, now: the rows have a time in [first, now).
+    """
+    _, capacity, envs = following.shape
+    most = len(players) * envs * max(now - first, 0)
+    seats, cells, count = np.empty(most, np.int64), np.empty(most, np.int64), 0
+    for seat in range(len(players)):
+        player = players[seat]
+        for env in range(envs):
+            for time in range(max(first, since[seat]), now):
+                slot = time % capacity
+                pointer = following[player, slot, env]
+                closed = ended[-2 - pointer] if pointer < -1 else pointer
+                if pointer == -1 or closed <= taken:
+                    continue
+                if complete is not None and not complete[player, slot, env]:
+                    continue
+                seats[count], cells[count] = seat, (player * capacity + slot) * envs + env
+                count += 1
+    return seats[:count], cells[:count]
+
+
+@program
+def linked_rows(following: Array, found: Array, counts: Array, rows: int) -> tuple[Array, Array, Array]:
+    """Return rows one after another, [K, rows] each: cells, whether there is a row, whether the next one follows it.
+
+    following: see `fresh_rows`.  found: [n] int64, the cells of the agents' rows.  counts: [K] int64, of each agent.
+    The cells of padding are that of the first row.
+    """
+    _, capacity, envs = following.shape
+    after = following.reshape(-1)
+    cells = np.full((len(counts), rows), found[0])
+    valid, linked = np.zeros(cells.shape, np.bool_), np.zeros(cells.shape, np.bool_)
+    start = 0
+    for k in range(len(counts)):
+        for i in range(counts[k]):
+            cell = found[start + i]
+            cells[k, i], valid[k, i] = cell, True
+            pointer = after[cell]
+            if i + 1 < counts[k] and pointer >= 0:
+                there = cell + (pointer % capacity - cell // envs % capacity) * envs
+                linked[k, i] = there == found[start + i + 1]
+        start += counts[k]
+    return cells, valid, linked
+
+
+@program
+def outcomes(
+    following: Array, terminated: Array, reward: Array, cells: Array, valid: Array, linked: Array, gamma: Array
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """Return reward, discount, truncated and boot [K, B] of the rows at cells, and from where to bootstrap.
+
+    following, terminated, reward: columns of the ring, [P, C, E].  cells, valid, linked: see `linked_rows`.
+    gamma: [K] float64.  The last two are cells and pointers [K, M] of the rows without a next row, padded with copies.
+    """
+    after, ends, rewards = following.reshape(-1), terminated.reshape(-1), reward.reshape(-1)
+    agents, rows = cells.shape
+    given, discount = np.zeros(cells.shape, np.float32), np.zeros(cells.shape, np.float32)
+    truncated, boot = np.zeros(cells.shape, np.bool_), np.full(cells.shape, -1)
+    most, first = 0, -1
+    for k in range(agents):
+        count = 0
+        for i in range(rows):
+            if valid[k, i]:
+                cell = cells[k, i]
+                given[k, i] = rewards[cell]
+                if not ends[cell]:
+                    discount[k, i] = gamma[k]
+                    truncated[k, i] = after[cell] < -1
+            if not linked[k, i]:
+                boot[k, i] = count if valid[k, i] else 0
+                if valid[k, i]:
+                    first = cells[k, i] if first == -1 else first
+                    count += 1
+        most = max(most, count)
+    from_cells = np.full((agents, most), first)
+    pointers = np.full((agents, most), after[first])
+    for k in range(agents):
+        for i in range(rows):
+            if valid[k, i] and not linked[k, i]:
+                from_cells[k, boot[k, i]], pointers[k, boot[k, i]] = cells[k, i], after[cells[k, i]]
+    return given, discount, truncated, boot, from_cells, pointers
