@@ -33,34 +33,35 @@ class Dealt:
 
 @dataclass(frozen=True)
 class Layout:
-    """Places of the blocks of K agents in minibatches.
+    """Places of the blocks of K agents in minibatches; the blocks of agent after agent, n in all.
 
     sizes: [M, K] int64, blocks of each agent.  edges: range of places of each minibatch.
-    first, share, columns: of each agent, [M], [n] and [n]: its first block in each minibatch; of each of its blocks,
-      the minibatch and the place.
+    agents: [n] int64, the agent of each block.
+    parts: [parts, 3] int64, the agent of each part of an agent's blocks, its first place, and its blocks.
+    first: [parts] int64, its first block among all.
     """
 
     sizes: Array
     edges: list[tuple[int, int]]
-    first: list[Array]
-    share: list[Array]
-    columns: list[Array]
+    agents: Array
+    parts: Array
+    first: Array
 
 
 @functools.lru_cache(4)
 def layout_of(counts: tuple[int, ...], shares: tuple[int, ...], width: Callable[[int], int], *, even: bool) -> Layout:
     """Return the layout of agents with `counts` blocks in `shares` minibatches; see `Minibatches`."""
-    own = [_even(n, m) for n, m in zip(counts, shares, strict=True)]
-    sizes = np.zeros((max(shares), len(own)), np.int64)
-    for k, each in enumerate(own):
-        sizes[: len(each), k] = each
+    sizes = np.zeros((max(shares), len(counts)), np.int64)
+    for k, (n, m) in enumerate(zip(counts, shares, strict=True)):
+        sizes[:m, k] = n // m + (np.arange(m) < n % m)  # larger parts first
     widths = [width(int(most)) for most in sizes.max(1)]
     stops = np.cumsum([widths[0]] * len(widths) if even else widths)
     starts = np.concatenate([[0], stops[:-1]])
-    first = [np.concatenate([[0], np.cumsum(each)[:-1]]) for each in own]
-    share = [np.repeat(np.arange(len(each)), each) for each in own]
-    columns = [starts[s] + np.arange(len(s)) - f[s] for s, f in zip(share, first, strict=True)]
-    return Layout(sizes, list(zip(starts.tolist(), stops.tolist(), strict=True)), first, share, columns)
+    agent, minibatch = np.nonzero(sizes.T)
+    blocks = sizes[minibatch, agent]
+    parts = np.stack([agent, starts[minibatch], blocks], 1)
+    edges = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    return Layout(sizes, edges, np.repeat(agent, blocks), parts, np.cumsum(blocks) - blocks)
 
 
 class Minibatches:
@@ -95,7 +96,7 @@ class Minibatches:
         rows: the columns of the rollout, [K, B, ...], without the weight.
         """
         for _ in range(epochs):
-            index, weight = self._deal(rngs)
+            (index, weight) = (each[:, 0] for each in self._deal(1, rngs))
             dealt = backend.rows(rows, index, self.weight.shape[1])
             dealt["weight"] = backend.tensor(weight)
             for present, (start, stop) in zip(self._present(), self.edges, strict=True):
@@ -105,9 +106,8 @@ class Minibatches:
     def dealt(self, epochs: int, rngs: Sequence[np.random.Generator]) -> Dealt:
         """Return the row numbers of all minibatches of `epochs` from the same random streams; they must be `even`."""
         shape = (len(self.counts), epochs * len(self.edges), self.rows)
-        each = zip(*(self._deal(rngs) for _ in range(epochs)), strict=True)
-        index, weight = (np.stack(arrays, 1).reshape(shape) for arrays in each)
-        return Dealt(index, weight, np.tile(self.sizes * self.block, (epochs, 1)))
+        index, weight = (each.reshape(shape) for each in self._deal(epochs, rngs))
+        return Dealt(index, weight, np.concatenate([self.sizes * self.block] * epochs))
 
     @property
     def rows(self) -> int:
@@ -118,29 +118,25 @@ class Minibatches:
         """Return whether each agent has rows in each minibatch of an epoch, [M, K] bool."""
         return self.sizes > 0
 
-    def _deal(self, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:
-        """Return row numbers and weights, each [K, block * sum of widths].
+    def _deal(self, epochs: int, rngs: Sequence[np.random.Generator]) -> tuple[Array, Array]:
+        """Return row numbers and weights, each [K, epochs, block * sum of widths].
 
         The weights of an agent sum to 1 in each minibatch; they are 0 for padding.
         """
-        index = np.zeros((len(rngs), self.edges[-1][1]), np.int64)
-        weight = np.zeros((*index.shape, self.block), np.float32)
-        blocks = self.weight.reshape(len(rngs), -1, self.block)
-        for k, rng in enumerate(rngs):
-            dealt = rng.permutation(self.counts[k])
-            if not len(dealt):
-                continue
-            given = blocks[k, dealt]
-            sums = np.add.reduceat(given.sum(1), self._layout.first[k])
-            index[k, self._layout.columns[k]] = dealt
-            weight[k, self._layout.columns[k]] = given / sums[self._layout.share[k], None]
-        rows = index[..., None] * self.block + np.arange(self.block)
-        return rows.reshape(len(rngs), -1), weight.reshape(len(rngs), -1)
+        from marltrain.policies.learner.dealing import place  # loads numba
 
-
-def _even(rows: int, parts: int) -> Array:
-    """Return the sizes of `parts` parts of `rows` rows that differ by at most 1, larger parts first."""
-    return np.array([rows // parts + (i < rows % parts) for i in range(parts)])
+        layout, blocks = self._layout, self.weight.reshape(-1, self.block)
+        before = layout.agents * (len(blocks) // len(rngs))
+        shape = (len(rngs), epochs, self.edges[-1][1], self.block)
+        index, weight = np.empty(shape, np.int64), np.zeros(shape, np.float32)
+        index[...] = np.arange(self.block)  # padding is the first block
+        for epoch in range(epochs):
+            dealt = np.concatenate([rng.permutation(n) for rng, n in zip(rngs, self.counts, strict=True)])
+            if len(dealt):
+                given = blocks.take(before + dealt, 0)
+                sums = np.add.reduceat(given.sum(1), layout.first)
+                place(layout.parts, dealt, given, sums, epoch, index, weight)
+        return index.reshape(*shape[:2], -1), weight.reshape(*shape[:2], -1)
 
 
 def shares_of(weight: Array) -> Array:
