@@ -337,17 +337,15 @@ def rollout_metrics(batch: Rollout, value: Array, target: Array) -> dict[str, Ar
 
     weight = batch.fresh_weight if batch.own is None else batch.fresh_weight * batch.own
     total = weight.sum(1, dtype=np.float64)
-
-    def mean(column: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            return np.asarray((weight * column).sum(1) / total)
-
+    columns = np.stack([batch.reward, value, target, target - value])
+    with np.errstate(invalid="ignore"):
+        reward_mean, value_mean, return_mean, return_change = (weight * columns).sum(-1) / total
     largest = np.where(weight > 0, batch.reward, -np.inf).max(1)
     return {
         "explained_variance": explained_variance(value, target, weight),
-        "reward_mean": mean(batch.reward),
+        "reward_mean": reward_mean,
         "reward_max": np.where(total > 0, largest, np.nan),
-        "value_mean": mean(value),
-        "return_mean": mean(target),
-        "return_change": mean(target - value),
+        "value_mean": value_mean,
+        "return_mean": return_mean,
+        "return_change": return_change,
     }

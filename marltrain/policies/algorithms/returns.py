@@ -103,13 +103,25 @@ def retrace(reward: Array, discount: Array, q: Array, next_value: Array, trace: 
     return target
 
 
+@program
+def _next_values(value: Array, boot_value: Array, boot: Array) -> Array:
+    following = np.empty(value.shape, np.float32)
+    agents, rows = value.shape
+    for k in range(agents):
+        for i in range(rows):
+            there = boot[k, i]
+            following[k, i] = boot_value[k, there] if there >= 0 else value[k, (i + 1) % rows]
+    return following
+
+
 def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
-    """Return the values of what follows each row of a `Rollout`, [K, B].
+    """Return the values of what follows each row of a `Rollout`, [K, B] float32.
 
     value: [K, B] of the rows.  boot_value: [K, M] of `boot_obs`.  boot: [K, B], see `Rollout`.
     """
-    following = np.concatenate([value[:, 1:], value[:, :1]], 1)
-    return np.where(boot < 0, following, np.take_along_axis(boot_value, np.maximum(boot, 0), 1))
+    value, boot_value = (np.ascontiguousarray(values, np.float32) for values in (value, boot_value))
+    following: Array = _next_values(value, boot_value, np.ascontiguousarray(boot, np.int64))
+    return following
 
 
 def explained_variance(prediction: Array, target: Array, weight: Array) -> Array:
@@ -117,14 +129,9 @@ def explained_variance(prediction: Array, target: Array, weight: Array) -> Array
 
     prediction, target, weight: [K, B]; the variances are weighted. Targets that differ by their rounding are constant.
     """
-
-    def moments(values: Array) -> tuple[Array, Array]:
-        total = weight.sum(1, dtype=np.float64)
-        mean = (weight * values).sum(1) / total
-        return mean, np.asarray((weight * np.square(values - mean[:, None])).sum(1) / total)
-
-    target = np.asarray(target, np.float64)
+    target, total = np.asarray(target, np.float64), weight.sum(1, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean, spread = moments(target)
-        explained = 1.0 - moments(target - prediction)[1] / spread
-        return np.where(np.sqrt(spread) > SAME * np.abs(mean), explained, np.nan)
+        values = np.stack([target, target - prediction])
+        mean = (weight * values).sum(-1) / total
+        spread, left = (weight * np.square(values - mean[..., None])).sum(-1) / total
+        return np.where(np.sqrt(spread) > SAME * np.abs(mean[0]), 1.0 - left / spread, np.nan)

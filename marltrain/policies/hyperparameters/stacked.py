@@ -42,6 +42,7 @@ class StackedHyperparameters:
         self.version = 0
         self._changes = 0
         self._stacked: tuple[int, Any] = (-1, None)
+        self._tensors: tuple[Any, dict[str, Any]] = (None, {})  # a stacked tensor and its parts
         for row in range(num_agents):
             for name in self.names:
                 self.set(row, name, getattr(self.settings, name))
@@ -127,7 +128,11 @@ class StackedHyperparameters:
 
     def tensors(self) -> dict[str, Any]:
         """Return each hyperparameter as a tensor [K, 1]."""
-        return dict(zip(self.columns, self._backend.ops.unstack(self.stacked()), strict=True))
+        stacked, (known, tensors) = self.stacked(), self._tensors
+        if known is not stacked:
+            tensors = dict(zip(self.columns, self._backend.ops.unstack(stacked), strict=True))
+            self._tensors = stacked, tensors
+        return tensors
 
     def stacked(self) -> Any:
         """Return all hyperparameters in one tensor [H, K, 1], in the order of `names`.

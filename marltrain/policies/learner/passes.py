@@ -144,13 +144,13 @@ class Passes:
             return False
         cut = self._cut(batch, schedule, batch_size, made.blocks.width, made.blocks.unit, even=True)
         rows, member = _without_weight(columns[ALONE]), self.members[ALONE]
-        if (programs := made.programs(rows, cut.rows)) is None:
+        if (found := made.programs(rows, cut.rows)) is None:
             return False
         dealt = cut.dealt(schedule.epochs, member.rngs("update"))
         active = (dealt.rows > 0) & learn
         before = self._counts() + active.cumsum(0) - active
         due = self.steps.due(active, before)
-        measured = made(programs, rows, dealt, self._numbers(), due)
+        measured = made(*found, rows, dealt, self._numbers(), due)
         for each, *values in zip(due, *measured, strict=True):
             for step, own, value in zip(self.steps, each, values, strict=True):
                 if np.count_nonzero(own):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,10 +114,12 @@ class ProgramStep(GradientStep):
             kept_within(self._programs, MOST_PROGRAMS)[shapes] = program
         return program
 
-    def rollout_program(self, columns: Columns, blocks: RowBlocks, rows: int) -> RolloutProgram | None:
+    def rollout_program(
+        self, columns: Columns, names: Sequence[str], blocks: RowBlocks, rows: int
+    ) -> RolloutProgram | None:
         """Return the program for minibatches of `rows` rows of a rollout; None if the phase cannot be recorded.
 
-        columns: of all rows, arrays, with the weights of a minibatch.
+        columns: of all rows, arrays, with the weights of a minibatch.  names: see `RolloutProgram`.
         """
         try:
             made = step_table(self, columns, blocks.block, blocks.rest, rows)
@@ -127,7 +129,7 @@ class ProgramStep(GradientStep):
         except Exception as error:  # of functions of the user, too; nothing has been changed
             self._fall_back(error)
             return None
-        return RolloutProgram(self, made)
+        return RolloutProgram(self, made, names)
 
     def compare(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> None:
         """Compare the first gradient of a user's algorithm with the framework's; raises ConfigError."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.core.layout import Array
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.learner.gradient_step import ERRORS, TOTAL, GradientStep
@@ -107,14 +107,12 @@ def hyper_of(tape: Tape, step: GradientStep) -> dict[str, dict[str, Symbol]]:
 
 def as_arrays(backend: Backend, tree: Any) -> Any:
     """Return a tree of tensors as arrays on their memory."""
-    if isinstance(tree, Mapping):
-        return {name: as_arrays(backend, part) for name, part in tree.items()}
-    return None if tree is None else backend.numpy(tree)
+    return map_tree(backend.numpy, tree)
 
 
 def arrays_in(tree: Any, path: str) -> dict[str, Array]:
     """Return the arrays of a tree by the names of `inputs`."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, dict):
         return {key: array for name, part in tree.items() for key, array in arrays_in(part, f"{path}/{name}").items()}
     return {} if tree is None else {path: tree}
 

@@ -12,7 +12,7 @@ from marltrain.jit.threads import Threads
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.minibatches import Dealt
 from marltrain.policies.learner.programs.recorded_step import MEASURED
-from marltrain.policies.learner.programs.step_program import BoundTable, has_gaps
+from marltrain.policies.learner.programs.step_program import BoundTable
 from marltrain.policies.learner.programs.step_table import GOING, WEIGHT, StepTable
 from marltrain.policies.learner.trained_team import ALONE
 from marltrain.policies.tape.assembly.table import INDEX
@@ -22,20 +22,19 @@ from marltrain.policies.tape.over_minibatches import OverMinibatches
 class RolloutProgram(BoundTable):
     """The program of a phase for all minibatches of a rollout."""
 
-    def __init__(self, step: GradientStep, made: StepTable) -> None:
+    def __init__(self, step: GradientStep, made: StepTable, columns: Sequence[str]) -> None:
         """See `BoundTable`."""
-        super().__init__(step, made)
+        super().__init__(step, made, columns)
         if step.team.algorithm.ends_update is not None:
             self.execution.end_by(f"{GOING}/{ALONE}")
 
-    def bind(self, columns: Mapping[str, Array], numbers: Mapping[str, Any], dealt: Dealt) -> Array:
+    def bind(self, columns: Sequence[Array], numbers: Mapping[str, Any], dealt: Dealt) -> Array:
         """Bind the columns of a rollout [K, R, ...] and its minibatches; return the array of their metrics, [P, M, K].
 
         numbers: tensors, see `GradientStep`.
         """
         self._fetch(numbers)
-        read = {name: array for name, array in columns.items() if name in self._segments}
-        self.execution.exchange({n: array.copy("C") if has_gaps(array[:1]) else array for n, array in read.items()})
+        self._move_columns(columns)
         measured = np.zeros((len(dealt.rows), len(self.metrics), self.team.num_agents), np.float32)
         given = {INDEX: dealt.index.swapaxes(0, 1), WEIGHT: dealt.weight.swapaxes(0, 1)}
         given |= {f"{MEASURED}/{name}": measured[:, i] for i, name in enumerate(self.metrics)}
@@ -53,7 +52,7 @@ class RolloutPrograms:
         self._all = OverMinibatches([each.execution for each in programs])
 
     def run(
-        self, columns: Mapping[str, Array], numbers: Mapping[str, Any], dealt: Dealt, due: Array, threads: Threads,
+        self, columns: Sequence[Array], numbers: Mapping[str, Any], dealt: Dealt, due: Array, threads: Threads,
         count: int,
     ) -> list[Array]:  # fmt: skip
         """Make the steps that are `due` [P, F, K] bool, in at most `count` threads; return the metrics of each phase.

@@ -11,7 +11,7 @@ from marltrain.core.layout import Array
 from marltrain.policies.backends.base import Forward, Network
 from marltrain.policies.learner.minibatches import Dealt
 from marltrain.policies.learner.programs.program_network import evaluated
-from marltrain.policies.learner.programs.program_step import MOST_PROGRAMS, ProgramStep, leaves, paths
+from marltrain.policies.learner.programs.program_step import MOST_PROGRAMS, ProgramStep, kept_within, leaves
 from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in, as_arrays
 from marltrain.policies.learner.programs.rollout_program import RolloutPrograms
 from marltrain.policies.learner.programs.row_blocks import RowBlocks
@@ -49,39 +49,36 @@ class RolloutSteps:
             self._networks = evaluated(nets, self.backend, self.blocks, self._threads)
         return self._networks
 
-    def programs(self, columns: Mapping[str, Any], rows: int) -> RolloutPrograms | None:
-        """Return the programs for minibatches of `rows` rows; None if a step must be made for each minibatch.
+    def programs(self, columns: Mapping[str, Any], rows: int) -> tuple[RolloutPrograms, dict[str, Array]] | None:
+        """Return the programs for minibatches of `rows` rows, and the columns as arrays by their names.
 
-        columns: of the rollout, tensors [K, R, ...] without weights.
+        columns: of the rollout, tensors [K, R, ...] without weights.  None if a step must be made for each minibatch.
         """
         if any(step.measures or not step.recordable for step in self.steps):
             return None
-        arrays = as_arrays(self.backend, columns)
-        kinds = ((array.shape[2:], array.dtype.char) for array in arrays_in(arrays, COLUMNS).values())
-        shapes = (rows, *paths(columns), *kinds)
+        tree = {ALONE: as_arrays(self.backend, columns)}
+        arrays = arrays_in(tree, COLUMNS)
+        shapes = (rows, *((name, array.shape[2:], array.dtype.char) for name, array in arrays.items()))
         if (found := self._programs.get(shapes)) is None:
-            weight = np.zeros((self.steps[0].team.num_agents, rows), np.float32)
-            given = {ALONE: {**arrays, "weight": weight}}
-            made = [step.rollout_program(given, self.blocks, rows) for step in self.steps]
+            tree[ALONE]["weight"] = np.zeros((self.steps[0].team.num_agents, rows), np.float32)
+            made = [step.rollout_program(tree, list(arrays), self.blocks, rows) for step in self.steps]
             each = [program for program in made if program is not None]
             if len(each) < len(made):
                 return None
-            while len(self._programs) >= MOST_PROGRAMS:
-                del self._programs[next(iter(self._programs))]
-            found = self._programs[shapes] = RolloutPrograms(each)
-        return found
+            found = kept_within(self._programs, MOST_PROGRAMS)[shapes] = RolloutPrograms(each)
+        return found, arrays
 
     def __call__(
-        self, programs: RolloutPrograms, columns: Mapping[str, Any], dealt: Dealt, numbers: Mapping[str, Any],
-        due: Array,
+        self, programs: RolloutPrograms, arrays: Mapping[str, Array], columns: Mapping[str, Any], dealt: Dealt,
+        numbers: Mapping[str, Any], due: Array,
     ) -> list[Array]:  # fmt: skip
         """Make the steps that are `due` [P, F, K] bool; return the metrics [P, M, K] of each phase.
 
-        numbers: see `GradientStep`.  Entries of `due` become False where an agent's update ended before.
+        programs, arrays: see `programs`.  columns: given there.  numbers: see `GradientStep`.
+        Entries of `due` become False where an agent's update ended before.
         """
         self._compare(columns, dealt, numbers, due)
-        arrays = arrays_in({ALONE: as_arrays(self.backend, columns)}, COLUMNS)
-        measured = programs.run(arrays, numbers, dealt, due, self._threads, self.backend.threads())
+        measured = programs.run(list(arrays.values()), numbers, dealt, due, self._threads, self.backend.threads())
         for step, program in zip(self.steps, programs.programs, strict=True):
             step.metrics = program.metrics
             step.moved()

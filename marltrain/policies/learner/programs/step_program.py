@@ -27,8 +27,11 @@ class BoundTable:
     metrics: names of the values that a step returns.
     """
 
-    def __init__(self, step: GradientStep, made: StepTable) -> None:
-        """Bind the arrays of the learner; they stay where they are while the program lives."""
+    def __init__(self, step: GradientStep, made: StepTable, columns: Sequence[str]) -> None:
+        """Bind the arrays of the learner; they stay where they are while the program lives.
+
+        columns: the names of all columns, in the order in which their arrays are given.
+        """
         team, table = step.team, made.table
         self.team, self.backend, self.metrics = team, step.backend, made.metrics
         agents = 1 if team.is_joint else team.num_agents
@@ -38,6 +41,10 @@ class BoundTable:
         self._segments = {segment.name: segment for segment in table.segments}
         self._hyper: dict[str, Any] = {}  # member -> the tensor of numbers that is bound
         self._due = np.ones(team.num_agents, np.bool_)
+        self._columns = {name: i for i, name in enumerate(columns) if name in self._segments}
+        self._numbers = np.array([table.number(name) for name in self._columns], np.int64)
+        self._layout: object = None  # that of the columns that are bound
+        self._copied: list[int] = []  # columns that the program reads from copies
         self._bind(team.numbers())
         self._bind({f"{DUE}/{key}": own for key, own in team.by_member(self._due).items()})
 
@@ -55,6 +62,19 @@ class BoundTable:
                 named = {f"{HYPER}/{key}/{name}": row for name, row in rows}
                 self.execution.exchange({name: row for name, row in named.items() if name in self._segments})
 
+    def _move_columns(self, columns: Sequence[Array]) -> None:
+        """Let the program read these columns, and keep them, since it has their addresses only."""
+        arrays = [columns[i] for i in self._columns.values()]
+        if (layout := [(array.shape, array.strides, array.flags.aligned) for array in arrays]) != self._layout:
+            self._copied = [i for i, array in enumerate(arrays) if has_gaps(array if self.team.is_joint else array[:1])]
+            plain = [array.copy("C") if i in self._copied else array for i, array in enumerate(arrays)]
+            self._bind(dict(zip(self._columns, plain, strict=True)))
+            self._layout = layout
+        for i in self._copied:
+            arrays[i] = arrays[i].copy("C")
+        self.execution.move(self._numbers, np.array([address_of(array) for array in arrays], np.int64))
+        self._held = arrays
+
 
 class StepProgram(BoundTable):
     """The program of a phase for columns of fixed shapes.
@@ -65,12 +85,8 @@ class StepProgram(BoundTable):
     """
 
     def __init__(self, step: GradientStep, made: StepTable, columns: Sequence[str]) -> None:
-        """See `BoundTable`.  columns: the names of all columns, in the order of the arrays of `run`."""
-        super().__init__(step, made)
-        self._columns = {name: i for i, name in enumerate(columns) if name in self._segments}
-        self._numbers = np.array([made.table.number(name) for name in self._columns], np.int64)
-        self._layout: object = None  # that of the columns that are bound
-        self._copied: list[int] = []  # columns that the program reads from copies
+        """See `BoundTable`."""
+        super().__init__(step, made, columns)
         several = (
             self.execution.agents * self.execution.groups > 1 and self.execution.multiply_adds >= LEAST_FOR_THREADS
         )
@@ -105,13 +121,7 @@ class StepProgram(BoundTable):
     def prepare(self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array) -> int:
         """Bind the arguments of `run`; return the address of the arguments of `runs.run`, see `Execution.prepare`."""
         self._fetch(numbers)
-        arrays = [columns[i] for i in self._columns.values()]
-        if (layout := [(array.strides, array.flags.aligned) for array in arrays]) != self._layout:
-            self._bind_columns(arrays)
-            self._layout = layout
-        for i in self._copied:
-            arrays[i] = arrays[i].copy("C")
-        self.execution.move(self._numbers, np.array([address_of(array) for array in arrays], np.int64))
+        self._move_columns(columns)
         self._due[:] = due
         # errors are those of all rows, also of agents that are not due
         return self.execution.prepare(None if self.team.is_joint or self.errors is not None else due)
@@ -127,13 +137,6 @@ class StepProgram(BoundTable):
     def address_at(self, column: str) -> int:
         """Return where the program has the address of a column, which compiled code may move; 0 if it reads none."""
         return self.execution.address_at(column) if column in self._columns else 0
-
-    def _bind_columns(self, arrays: Sequence[Array]) -> None:
-        """Check columns, and find those that must be copied: the numbers of an agent, or of a team, have gaps."""
-        self._copied = [i for i, array in enumerate(arrays) if has_gaps(array if self.team.is_joint else array[:1])]
-        plain = [array.copy("C") if i in self._copied else array for i, array in enumerate(arrays)]
-        self._bind(dict(zip(self._columns, plain, strict=True)))
-
 
 def has_gaps(array: Array) -> bool:
     """Return whether a program must read an array from a copy."""
