@@ -168,6 +168,11 @@ class Execution:
         self._counts = [np.ascontiguousarray(counts, np.int64) for counts in (blocks, rests)]
         self._record[0]["blocks"], self._record[0]["rests"] = map(address_of, self._counts)
 
+    def move_over_minibatches(self, numbers: Array, addresses: Array, step: int) -> None:
+        """Set the addresses of arrays in the first minibatch, see `move`; step: bytes from one minibatch to the next."""
+        self.move(numbers, addresses)
+        self._addresses["minibatch_steps"][numbers] = step
+
     def end_by(self, name: str) -> None:
         """Let an agent make no further steps after one in which the number of a segment is 0."""
         self._record[0]["going"] = self._numbers[name]

@@ -61,19 +61,22 @@ class ProgramNetwork:
         given = {str(i): as_arrays(self.backend, each) for i, each in enumerate(inputs)}
         first = next(iter(arrays_in(given, INPUT).values()))
         agents, rows = first.shape[:2]
-        given = map_tree(lambda array: self._padded(array, self.blocks.widened(rows)), given)
+        wide = self.blocks.widened(rows)
+        given = map_tree(lambda array: self._padded(array, wide), given)
         arrays = arrays_in(given, INPUT)
         kinds = tuple((name, array.shape[2:], array.dtype.char) for name, array in arrays.items())
         if (found := self._programs.get(kinds)) is None:
             found = self._programs[kinds] = self._recorded(given)
         program, shapes = found
-        passes = self._passes(program, (kinds, agents, self.blocks.widened(rows)))
+        passes = self._passes(program, (kinds, agents, wide))
         (execution,) = passes.executions
-        outputs = [np.empty((agents, self.blocks.widened(rows), *shape), np.float32) for shape in shapes]
+        outputs = [np.empty((agents, wide, *shape), np.float32) for shape in shapes]
         named = {f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)}
         execution.exchange({**arrays, **named, f"weights/{INPUT}": self.net.numbers()})
-        count = self.backend.threads() if execution.multiply_adds >= LEAST_FOR_THREADS else 1
-        passes.run(np.ones((1, 1, agents), np.bool_), self.threads, count)
+        if execution.multiply_adds < LEAST_FOR_THREADS:
+            execution.run()
+        else:
+            passes.run(np.ones((1, 1, agents), np.bool_), self.threads, self.backend.threads())
         execution.arrays.clear()
         return [self.backend.tensor(output[:, :rows]) for output in outputs]
 

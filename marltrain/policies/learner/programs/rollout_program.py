@@ -9,6 +9,7 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.threads import Threads
+from marltrain.jit.views import address_of
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.minibatches import Dealt
 from marltrain.policies.learner.programs.recorded_step import MEASURED
@@ -27,6 +28,10 @@ class RolloutProgram(BoundTable):
         super().__init__(step, made, columns)
         if step.team.algorithm.ends_update is not None:
             self.execution.end_by(f"{GOING}/{ALONE}")
+        one = np.zeros((len(made.metrics), self.team.num_agents), np.float32)  # of a minibatch
+        self._bind({f"{MEASURED}/{name}": own for name, own in zip(made.metrics, one, strict=True)})
+        self._results = np.array([made.table.number(f"{MEASURED}/{name}") for name in made.metrics], np.int64)
+        self._offsets = np.arange(len(one)) * one.strides[0]
 
     def bind(self, columns: Sequence[Array], numbers: Mapping[str, Any], dealt: Dealt) -> Array:
         """Bind the columns of a rollout [K, R, ...] and its minibatches; return the array of their metrics, [P, M, K].
@@ -36,8 +41,10 @@ class RolloutProgram(BoundTable):
         self._fetch(numbers)
         self._move_columns(columns)
         measured = np.zeros((len(dealt.rows), len(self.metrics), self.team.num_agents), np.float32)
+        self.execution.move_over_minibatches(
+            self._results, address_of(measured) + self._offsets, measured.strides[0]
+        )
         given = {INDEX: dealt.index.swapaxes(0, 1), WEIGHT: dealt.weight.swapaxes(0, 1)}
-        given |= {f"{MEASURED}/{name}": measured[:, i] for i, name in enumerate(self.metrics)}
         held = {name: array for name, array in given.items() if name in self._segments}
         self.execution.bind_minibatches(held, dealt.rows)
         return measured
