@@ -282,8 +282,8 @@ class RolloutReader(Reader):
 
         counts, block = np.bincount(agent, minlength=len(self.seats)), self.needs.block or 1
         rows = -(-int(counts.max()) // block) * block
-        placed = linked_rows(self.ring.next, found, counts, rows)
-        return self._rollout(*placed, np.asarray(gamma, np.float64))
+        cells, valid, linked = linked_rows(self.ring.next, found, counts, rows)
+        return self._rollout(cells, valid, linked, np.asarray(gamma, np.float64))
 
     def claim(self) -> tuple[Array, Array]:
         """Mark the rollout's rows as taken; return (seat, cell) of each row, in the rollout's order.

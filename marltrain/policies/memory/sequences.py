@@ -37,7 +37,9 @@ class SequenceReader(UniformReader):
         AgentError if all agents do.
         """
         first, have = self._first(rngs, -(-batch_size // self.needs.sequence))
-        return self._rollout(*self._packed(*self._onward(first, have, self.needs.sequence)), np.asarray(gamma, np.float64))
+        return self._rollout(
+            *self._packed(*self._onward(first, have, self.needs.sequence)), np.asarray(gamma, np.float64)
+        )
 
     def _first(self, rngs: Sequence[np.random.Generator | None], count: int) -> tuple[Array, Array]:
         """Draw the first cells of `count` sequences of each agent, [K, N]; return which agents have rows, too, [K]."""

@@ -169,7 +169,7 @@ class Execution:
         self._record[0]["blocks"], self._record[0]["rests"] = map(address_of, self._counts)
 
     def move_over_minibatches(self, numbers: Array, addresses: Array, step: int) -> None:
-        """Set the addresses of arrays in the first minibatch, see `move`; step: bytes from one minibatch to the next."""
+        """Set the addresses of arrays in the first minibatch, see `move`.  step: bytes from one to the next."""
         self.move(numbers, addresses)
         self._addresses["minibatch_steps"][numbers] = step
 

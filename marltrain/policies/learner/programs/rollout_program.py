@@ -41,9 +41,7 @@ class RolloutProgram(BoundTable):
         self._fetch(numbers)
         self._move_columns(columns)
         measured = np.zeros((len(dealt.rows), len(self.metrics), self.team.num_agents), np.float32)
-        self.execution.move_over_minibatches(
-            self._results, address_of(measured) + self._offsets, measured.strides[0]
-        )
+        self.execution.move_over_minibatches(self._results, address_of(measured) + self._offsets, measured.strides[0])
         given = {INDEX: dealt.index.swapaxes(0, 1), WEIGHT: dealt.weight.swapaxes(0, 1)}
         held = {name: array for name, array in given.items() if name in self._segments}
         self.execution.bind_minibatches(held, dealt.rows)

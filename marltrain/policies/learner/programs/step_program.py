@@ -138,6 +138,7 @@ class StepProgram(BoundTable):
         """Return where the program has the address of a column, which compiled code may move; 0 if it reads none."""
         return self.execution.address_at(column) if column in self._columns else 0
 
+
 def has_gaps(array: Array) -> bool:
     """Return whether a program must read an array from a copy."""
     return not (array.flags.c_contiguous and array.flags.aligned)
