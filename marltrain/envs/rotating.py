@@ -60,13 +60,13 @@ class RotatingVectorEnv(VectorEnvWrapper):
     seats: [P, E] int64, index of the player that each entry controls in the running episode.
     """
 
-    def __init__(self, envs: VectorEnv, rotation: Rotation) -> None:
-        """Take the environments, which this one then owns."""
+    def __init__(self, envs: VectorEnv, rotation: Rotation, first: int = 0) -> None:
+        """Take the environments, which this one then owns.  first: number of the first one in the run."""
         self.rotation = rotation
         self.envs, self.spec, self.num_envs, self.source = envs, envs.spec, envs.num_envs, envs.source
         self._step = Step.empty(self.spec, self.num_envs)
         self._actions = empty_actions(self.spec, self.num_envs)
-        self._columns = np.arange(self.num_envs)[None]
+        self._columns, self._numbers = np.arange(self.num_envs)[None], first + np.arange(self.num_envs)
         self.seats = np.zeros((len(self.spec.players), self.num_envs), np.int64)
         self._rows: list[Array] = []
 
@@ -118,7 +118,7 @@ class RotatingVectorEnv(VectorEnvWrapper):
 
     def _turn(self, episodes: Array) -> None:
         """Set the seats of the running episodes, by their numbers [E]."""
-        self.seats[...] = self.seats_in(np.arange(self.num_envs), episodes)
+        self.seats[...] = self.seats_in(self._numbers, episodes)
         self.follow()
 
     def _seen(self, step: Step) -> Step:

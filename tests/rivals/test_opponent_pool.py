@@ -334,11 +334,3 @@ class TestErrors:
     def test_unknown_choices(self):
         with pytest.raises(ConfigError, match=r"uniform"):
             mt.OpponentPool(members=hands(), choose="unifrom")
-
-    def test_runners(self):
-        agent = ppo(ROCKS)[0]
-        with pytest.raises(ConfigError, match="runners=2"):
-            from marltrain.trainer.preparing.preflight import check_sets
-
-            pool = mt.OpponentPool(agent, every_steps=10)
-            check_sets([agent, pool], trainer(runners=2, steps_per_train=100).settings, copies=0)

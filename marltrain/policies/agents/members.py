@@ -71,6 +71,11 @@ class Members:
         return self._table[1]
 
     @property
+    def parts(self) -> Mapping[str, StackPart | AgentPart]:
+        """The members that are computed together, by the names of the parts."""
+        return self._parts
+
+    @property
     def _table(self) -> Array:
         if self._known is None:
             rows = [(member.number, member.env_steps) for member in self.members.values()]

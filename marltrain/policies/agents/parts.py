@@ -106,6 +106,11 @@ class AgentPart:
         """Take an agent, which acts by its own `decide`."""
         self.name, self.number, self.inner = name, number, agent
 
+    @property
+    def rows(self) -> dict[int, int]:
+        """See `StackPart`: the part has one row."""
+        return {self.number: 0}
+
     def act(self, rows: Array, inputs: ActInputs, turn: Array, rngs: Rngs) -> Acted:
         """See `Part`; the agent gets only the rows in which it acts."""
         count = len(rows)

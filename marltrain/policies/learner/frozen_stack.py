@@ -16,7 +16,7 @@ from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.algorithm import OBSERVATION, Algorithm
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
-from marltrain.policies.learner.weights import grouped
+from marltrain.policies.learner.weights import Weights, grouped
 from marltrain.storage.checks import counted
 from marltrain.storage.state import State
 
@@ -41,12 +41,16 @@ class FrozenStack:
     def copy_from(self, learner: AlgorithmLearner, row: int, into: int) -> None:
         """Copy the agent `row` of a learner, with the present values of its numbers."""
         learner.copies.wait()
+        self.copy(learner.weights, learner.actor, row, into)
+
+    def copy(self, weights: Weights, actor: Actor, row: int, into: int) -> None:
+        """Copy the agent `row` of K agents.  actor: has their numbers and counts."""
         for name, net in self.nets.items():
-            net.load(into, learner.weights.online[name].arrays(row))
+            net.load(into, weights.online[name].arrays(row))
         for name, statistics in self.statistics.items():
-            statistics.load(into, learner.weights.statistics[name].arrays(row))
-        self._set_numbers(into, {"hyper": learner.hyper.export(row)["hyper"]})
-        self.actor.counts[into] = learner.actor.counts[row]
+            statistics.load(into, weights.statistics[name].arrays(row))
+        self._set_numbers(into, {"hyper": actor.hyper.export(row)["hyper"]})
+        self.actor.counts[into] = actor.counts[row]
 
     def grown(self) -> FrozenStack:
         """Return a stack of twice as many agents, the first of which are those of this one."""

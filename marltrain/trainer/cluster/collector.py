@@ -11,11 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from marltrain.core.errors import ConfigError
+from marltrain.core.layout import Array
 from marltrain.core.spec import Step
+from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.envs.vector import VectorEnv
 from marltrain.trainer.cluster.fragment_orders import NOTHING, Orders, Received
 from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.lookahead import InStep, Lookahead, WorkAhead
-from marltrain.trainer.cluster.runners import RunnerVectorEnv
+from marltrain.trainer.cluster.runners import runner_envs
 from marltrain.trainer.collecting.rollout import Collected, NotRepeatedError, Recorder
 from marltrain.trainer.events.counters import Traffic
 from marltrain.trainer.seats.team_reward import TeamRewards
@@ -32,7 +35,7 @@ class RunnerCollector:
 
     def __init__(
         self,
-        envs: RunnerVectorEnv,
+        envs: VectorEnv,
         recorder: Recorder,
         schedulers: Sequence[UpdateScheduler],
         timeout: float,
@@ -42,15 +45,18 @@ class RunnerCollector:
     ) -> None:
         """Prepare the learners for the runners.
 
+        envs: the environments as the agents see them, which hold a RunnerVectorEnv.
         timeout: seconds that a fragment, or the way back to its start, may take, and in addition `SLOWER` times what
           acting and stepping took in the last fragment.
         traffic: counts what is sent.  max_lag: see `WorkAhead`; None: synchronous.
         team_rewards: the rewards to learn from; None: the players' own.
         Raises ConfigError for agents that runners cannot hold, and for those and environments that cannot work ahead.
         """
-        self.envs, self.recorder, self.schedulers, self.traffic = envs, recorder, schedulers, traffic
+        self.envs, self._seen = runner_envs(envs), envs
+        self.recorder, self.schedulers, self.traffic = recorder, schedulers, traffic
         self._rating = DriverRating.of(recorder, schedulers) if max_lag else None  # the driver rates without a lag
-        self._orders = Orders(envs, recorder, timeout, traffic, self._rating, team_rewards)
+        rotation = envs.rotation if isinstance(envs, RotatingVectorEnv) else None
+        self._orders = Orders(self.envs, recorder, timeout, traffic, self._rating, team_rewards, rotation)
         self._synchronous = max_lag is None
         self._lookahead = self._in_step() if max_lag is None else self._work_ahead(max_lag)
         self._ahead = 0  # batch steps that are ordered and not given
@@ -70,7 +76,7 @@ class RunnerCollector:
             self._fragment, self._given = self._orders.receive(), 0
             if self._rating is not None:
                 self._rating.give([part.errors for part in self._fragment.fragments])
-        self._give(self._fragment, self._given)
+        step = self._give(self._fragment, self._given)
         self._given += 1
         self._ahead -= 1
         return Collected(step, 1)
@@ -85,6 +91,7 @@ class RunnerCollector:
         """
         if self._ahead:
             self._go_back()
+        self._orders.forget()
         self.envs.known = self._orders.snapshot
 
     def _go_back(self) -> None:
@@ -93,7 +100,7 @@ class RunnerCollector:
         if self._within:
             now = self.envs.kept()
             orders.go_back(fragment.origin)
-            orders.place(self._given, fragment.version, fragment.origin)
+            orders.place(self._given, fragment.version, fragment.origin, fragment.begun[: self._given])
             self._fragment = orders.receive()
             self.envs.put_back(now)
             for w, part in enumerate(self._fragment.fragments):
@@ -127,8 +134,8 @@ class RunnerCollector:
             return [steps]
         return [FIRST] if self._synchronous else [FIRST, steps - FIRST]
 
-    def _give(self, fragment: Received, t: int) -> None:
-        """Record the decisions of batch step t of a fragment, then show its outcome."""
+    def _give(self, fragment: Received, t: int) -> Step:
+        """Record the decisions of batch step t of a fragment, then return the Step with its outcome."""
         for w, (own, part) in enumerate(zip(self.envs.columns, fragment.fragments, strict=True)):
             self.envs.pool.show_actions(w, part.actions[t])
             for group, kept in part.extras.items():
@@ -139,6 +146,15 @@ class RunnerCollector:
         self.envs.shown([part.outcomes[t] for part in fragment.fragments], reports)
         if not self._synchronous:
             self._note_lag(fragment)
+        self.recorder.actors.cast.following = self._following(fragment, t)
+        return self._seen.recv()
+
+    def _following(self, fragment: Received, t: int) -> Array | None:
+        """Return the members that runners let play the episodes that begin after batch step t; None: not known yet."""
+        if t + 1 < fragment.steps:
+            following: Array = fragment.begun[t + 1]
+            return following
+        return self._orders.pending[0].begun[0] if self._orders.pending else None
 
     def _note_lag(self, fragment: Received) -> None:
         """Note how many updates have been made since the weights that a fragment was acted with."""

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.core.seeds import state_of
+from marltrain.envs.rotating import Rotation
 from marltrain.envs.workers.pool import STARTING, Loss
+from marltrain.policies.agents.agent_learner import each_array
+from marltrain.policies.agents.mixed import MixedLearner
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.ring_part import RingPart
 from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start, size_of
 from marltrain.trainer.cluster.runners import RunnerVectorEnv
+from marltrain.trainer.cluster.sent_members import SentMembers, generators, set_generators
 from marltrain.trainer.collecting.rollout import Recorder
 from marltrain.trainer.events.counters import Traffic
 from marltrain.trainer.seats.team_reward import TeamRewards
@@ -29,12 +32,13 @@ SLOWER = 10.0
 class Version:
     """What agents act by from some moment on.
 
-    acting: of each learner.  reference: of `acting` in the object store.  exploring: of each learner [K, S * E] bool.
+    acting: of each learner; None of a set of policies.  reference: of `acting` in the object store.
+    exploring: of each learner [K, S * E] bool.
     times_due: see `UpdateScheduler`, of each scheduler.
     learning: group -> the players that learn, if runners compute first priorities.
     """
 
-    acting: list[Acting]
+    acting: list[Acting | None]
     reference: Any
     exploring: Sequence[Array]
     times_due: Sequence[int]
@@ -46,14 +50,16 @@ class Origin:
     """The start of a fragment in all environments.
 
     snapshot: the data that leads to the present Step.  step: copies of its arrays.
-    rngs: of each learner K states of generators.  carries: of each learner name -> [K, S, E, ...], or None.
+    rngs: of each learner its generators, see `generators`.  carries: of each learner arrays [K, S, E, ...], or None.
+    members: [sets, E] int64, those that play.
     rows: group -> the rows that are not rated yet, if runners compute first priorities.
     """
 
     snapshot: Mapping[str, Array]
     step: dict[str, Array]
-    rngs: tuple[Sequence[dict[str, Any]], ...]
-    carries: tuple[Mapping[str, Array] | None, ...]
+    rngs: tuple[Any, ...]
+    carries: tuple[Any, ...]
+    members: Array
     rows: Mapping[int, RingPart] = field(default_factory=dict)
 
 
@@ -62,27 +68,31 @@ class Order:
     """A fragment of `steps` batch steps, ordered from all runners.
 
     origin: its start; None: the end of the one that was ordered before it.
+    begun: see `Request`, [T, sets, E].
     calls: of each runner.  starting: seconds that each runner has to build the learners first.
     """
 
     steps: int
     version: Version
     origin: Origin | None
+    begun: Array
     calls: list[Any]
     starting: list[float]
 
 
 @dataclass(frozen=True)
 class Received:
-    """Fragments of `steps` batch steps, of all runners.  origin: their start."""
+    """Fragments of `steps` batch steps, of all runners.  origin: their start.  begun: see `Order`."""
 
     steps: int
     version: Version
     origin: Origin
+    begun: Array
     fragments: list[Fragment]
 
 
-NOTHING = Received(0, Version([], None, [], []), Origin({}, {}, (), ()), [])
+NO_MEMBERS = np.zeros((0, 0), np.int64)
+NOTHING = Received(0, Version([], None, [], []), Origin({}, {}, (), (), NO_MEMBERS), NO_MEMBERS[None], [])
 """Before the first fragment."""
 
 
@@ -98,22 +108,30 @@ class Orders:
 
     def __init__(
         self, envs: RunnerVectorEnv, recorder: Recorder, timeout: float, traffic: Traffic, rating: DriverRating | None,
-        team_rewards: TeamRewards | None,
+        team_rewards: TeamRewards | None, rotation: Rotation | None,
     ) -> None:  # fmt: skip
-        """Describe the learners for the runners; see `RunnerCollector`.  rating: None if runners rate no rows."""
+        """Describe the learners for the runners; see `RunnerCollector`.
+
+        rating: None if runners rate no rows.  rotation: see `ActingTasks`.
+        """
         self._rating = rating
         self.envs, self.actors, self.traffic, self._timeout = envs, recorder.actors, traffic, timeout
-        self.actors.actions = envs.actions
+        self.actors.actions, self.cast = envs.actions, recorder.actors.cast
         extras = {
             group: {name: (array.shape, array.dtype) for name, array in kept.items()}
             for group, kept in recorder.extras.items()
         }
+        seats, follows = self.actors.learners, self.cast.follows
         self._acting_tasks = ActingTasks(
-            tuple(ActingTask.of(seated) for seated in self.actors.learners), extras,
-            None if rating is None else rating.task(team_rewards),
+            tuple(ActingTask.of(seated, follows.get(id(seated.agents[0]), -1)) for seated in seats), extras,
+            len(self.cast.sets), None if rating is None else rating.task(team_rewards), rotation,
         )  # fmt: skip
-        learners = [seated.learner for seated in self.actors.learners]
-        self.learners = [learner for learner in learners if isinstance(learner, AlgorithmLearner)]
+        self.learners = [seated.learner for seated in seats]
+        self._members = {
+            i: SentMembers(seated.learner.pool, seats, seated.who)
+            for i, seated in enumerate(seats) if isinstance(seated.learner, MixedLearner)
+        }  # fmt: skip
+        self._last: Received | None = None
         self.pending: deque[Order] = deque()
         self.seconds_per_step = 0.0
         self.snapshot: Mapping[str, Array] | None = None
@@ -121,11 +139,14 @@ class Orders:
     @property
     def weights_size(self) -> int:
         """Bytes of what agents act by."""
-        return size_of([Acting.now(learner) for learner in self.learners])
+        return size_of(self._acting())
+
+    def _acting(self) -> list[Acting | None]:
+        return [Acting.now(each) if isinstance(each, AlgorithmLearner) else None for each in self.learners]
 
     def newest(self, times_due: Sequence[int]) -> Version:
         """Return what agents act by now, and store it where the runners read it.  times_due: of each scheduler."""
-        acting = [Acting.now(learner) for learner in self.learners]
+        acting = self._acting()
         self.traffic.sent += size_of(acting)
         learning = {} if self._rating is None else self._rating.learning()
         return Version(acting, self.envs.pool.put(acting), self.actors.exploring, times_due, learning)
@@ -139,6 +160,7 @@ class Orders:
         return any(
             not np.array_equal(values, acting.hyper[name])
             for learner, acting in zip(self.learners, version.acting, strict=True)
+            if acting is not None and isinstance(learner, AlgorithmLearner)
             for name, values in learner.hyper.values.items()
         )
 
@@ -146,19 +168,34 @@ class Orders:
         """Return the present state, if all fragments that were received are used up."""
         if self.snapshot is None:
             self.snapshot = self.envs.snapshot()
-        carries = tuple(
-            None if carry is None else {name: self._by_env(i, array) for name, array in carry.items()}
-            for i, carry in enumerate(self.actors.carries)
-        )
-        rngs = tuple([state_of(rng) for rng in learner.rngs("act")] for learner in self.learners)
+        carries = tuple(each_array(carry, self._by_env) for carry in self.actors.carries)
+        rngs = tuple(generators(learner) for learner in self.learners)
         rows = {} if self._rating is None else self._rating.parts()
-        return Origin(self.snapshot, self.envs.kept(), rngs, carries, rows)
+        return Origin(self.snapshot, self.envs.kept(), rngs, carries, self.cast.playing, rows)
 
-    def place(self, steps: int, version: Version, origin: Origin | None = None) -> None:
-        """Order a fragment; origin: `here()`, or None for the end of the fragment that was ordered last."""
-        order = Order(steps, version, origin, [], [])
+    def place(
+        self, steps: int, version: Version, origin: Origin | None = None, begun: Array | None = None
+    ) -> None:  # fmt: skip
+        """Order a fragment; origin: `here()`, or None for the end of the fragment that was ordered last.
+
+        begun: see `Order`; None: the members are drawn now.
+        """
+        if begun is None:
+            begun = self.cast.plan(steps) if origin is None else _from(origin, self.cast.plan(steps - 1))
+        order = Order(steps, version, origin, begun, [], [])
         self._request_all(order, origin)
         self.pending.append(order)
+        self._reserve()
+
+    def _reserve(self) -> None:
+        """Keep the members that runners may need until the fragments are used up."""
+        last = [] if self._last is None else [self._last.origin.members[None], self._last.begun]
+        self.cast.reserve([*last, *(order.begun for order in self.pending)])
+
+    def forget(self) -> None:
+        """Forget the last fragment, to which runners will not return."""
+        self._last = None
+        self._reserve()
 
     def receive(self) -> Received:
         """Wait for the oldest order, which starts at the present Step, and take over what holds after it."""
@@ -178,7 +215,8 @@ class Orders:
         self.traffic.received += size_of(fragments)
         self.traffic.fragments += 1
         self._take_over(order.version, fragments)
-        return Received(order.steps, order.version, origin, fragments)
+        self._last = Received(order.steps, order.version, origin, order.begun, fragments)
+        return self._last
 
     def go_back(self, origin: Origin) -> None:
         """Bring all runners, and the Step, back to the start of a fragment; pending orders are collected in vain.
@@ -218,16 +256,15 @@ class Orders:
         pool, own = self.envs.pool, self.envs.columns[w]
         start = None
         if origin is not None:
-            carries = tuple(
-                carry and {name: np.ascontiguousarray(array[:, :, own]) for name, array in carry.items()}
-                for carry in origin.carries
-            )
+            carries = tuple(each_array(carry, lambda a: np.ascontiguousarray(a[:, :, own])) for carry in origin.carries)
             rows = {group: part.columns(own) for group, part in origin.rows.items()}
             start = Start(origin.rngs, carries, pool.outcome(w), rows)
-        exploring = (self._by_env(i, array)[:, :, own] for i, array in enumerate(order.version.exploring))
+        exploring = (self._by_env(array)[:, :, own] for array in order.version.exploring)
+        begun, fresh = order.begun if origin is None else _from(origin, order.begun[1:]), w in pool.lacking
+        members = {i: news for i, sent in self._members.items() if (news := sent.news(w, fresh=fresh)) is not None}
         request = Request(
-            order.steps, tuple(map(np.ascontiguousarray, exploring)), start,
-            self._acting_tasks if w in pool.lacking else None, order.version.learning,
+            order.steps, tuple(map(np.ascontiguousarray, exploring)), start, self._acting_tasks if fresh else None,
+            order.version.learning, np.ascontiguousarray(begun[:, :, own]), members,
         )  # fmt: skip
         self.traffic.sent += size_of(request)
         return pool.request(w, request, order.version.reference)
@@ -256,25 +293,46 @@ class Orders:
 
     def _take_over(self, version: Version, fragments: Sequence[Fragment]) -> None:
         """Set generators, carries and counts to those after the fragments."""
-        first = fragments[0]
+        first, widths = fragments[0], [own.stop - own.start for own in self.envs.columns]
         for i, (learner, acting) in enumerate(zip(self.learners, version.acting, strict=True)):
-            for rng, state in zip(learner.rngs("act"), first.rngs[i], strict=True):
-                rng.bit_generator.state = state
-            learner.actor.counts[...] = acting.counts + sum(part.counts[i] - acting.counts for part in fragments)
-            if first.carries[i] is not None:
-                self.actors.carries[i] = _joined([part.carries[i] for part in fragments])
+            set_generators(learner, first.rngs[i])
+            if acting is not None and learner.actor is not None:
+                learner.actor.counts[...] = acting.counts + sum(part.counts[i] - acting.counts for part in fragments)
+            carry = _joined([part.carries[i] for part in fragments], widths)
+            if carry is not None:
+                self.actors.carries[i] = each_array(carry, lambda a: a.reshape(len(a), -1, *a.shape[3:]))
         self.snapshot = {name: np.concatenate([part.snapshot[name] for part in fragments]) for name in first.snapshot}
 
     def _limit(self, steps: int) -> float:
         """Return the seconds that a runner may take for a number of batch steps, collected or replayed."""
         return self._timeout + SLOWER * self.seconds_per_step * steps
 
-    def _by_env(self, i: int, array: Array) -> Array:
-        """Return rows [K, S * E, ...] of learner i as [K, S, E, ...]."""
+    def _by_env(self, array: Array) -> Array:
+        """Return rows [K, S * E, ...] of a learner as [K, S, E, ...]."""
         return array.reshape(len(array), -1, self.envs.num_envs, *array.shape[2:])
 
 
-def _joined(parts: Sequence[Any]) -> dict[str, Array]:
-    """Return carries [K, S, n, ...] of all runners as one, [K, S * E, ...]."""
-    whole = {name: np.concatenate([part[name] for part in parts], axis=2) for name in parts[0]}
-    return {name: array.reshape(len(array), -1, *array.shape[3:]) for name, array in whole.items()}
+def _from(origin: Origin, begun: Array) -> Array:
+    """Return the members of episodes from a start on; begun: see `Order`, [T - 1, sets, E]."""
+    return np.concatenate([origin.members[None], begun])
+
+
+def _joined(parts: Sequence[Any], widths: Sequence[int]) -> Any:
+    """Return carries [K, S, n, ...] of all runners as one, [K, S, E, ...]; rows of runners without one are 0.
+
+    widths: n of each runner.
+    """
+    known = next((part for part in parts if part is not None), None)
+    if known is None:
+        return None
+    if isinstance(known, dict):
+        names = dict.fromkeys(name for part in parts if part is not None for name in part)
+        return {name: _joined([None if part is None else part.get(name) for part in parts], widths) for name in names}
+    if isinstance(known, tuple):
+        return tuple(_joined([None if part is None else part[i] for part in parts], widths) for i in range(len(known)))
+    shape = known.shape
+    rows = [
+        np.zeros((*shape[:2], n, *shape[3:]), known.dtype) if part is None else part
+        for part, n in zip(parts, widths, strict=True)
+    ]
+    return np.concatenate(rows, axis=2)

@@ -55,7 +55,7 @@ class LearningTask:
             )
         team = seated.places if isinstance(seated, TeamSeats) else None
         return cls(
-            tuple(packed(member, seated.who) for member in members),
+            tuple(packed(member.algorithm, seated.who) for member in members),
             (agents,) if team is None else tuple(member.num_agents for member in members), team,
             backend.name, "auto" if on_gpu else CPU, backend.jit_compile,
             max(1, int(given.get("num_cpus", 0)) or backend.threads() // actors),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +12,21 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
+from marltrain.envs.rotating import Rotation
 from marltrain.envs.workers.worker import WorkerFailure
+from marltrain.policies.agents.agent import Agent
+from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.ring_part import RingPart
 from marltrain.trainer.cluster.initial_priorities import NewErrors, RatingTask
 from marltrain.trainer.seats.seats import LearnerSeats
 
 
-def packed(learner: AlgorithmLearner, who: str) -> bytes:
+def packed(algorithm: Algorithm, who: str) -> bytes:
     """Return the class of an algorithm, its settings, layout and action space, pickled by cloudpickle.
 
     who: the agents in messages.  Raises ConfigError if that fails.
     """
-    algorithm = learner.algorithm
     try:
         return bytes(cloudpickle.dumps((type(algorithm), algorithm.settings, algorithm.layout, algorithm.action_space)))
     except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -46,6 +48,8 @@ class ActingTask:
     made_of: the algorithm, see `packed`.
     backend: name of its framework.  num_agents: K.  group, players, rows, frozen: see `LearnerSeats`.
     identity: see `Agent`.  who: the agents in messages.  needed: the outputs of acts that the learner needs.
+    follows: of a set of policies, the number among the sets of `Cast` of the one whose draws it follows; -1: a learner.
+      A set has no algorithm of its own.
     """
 
     made_of: bytes
@@ -59,19 +63,25 @@ class ActingTask:
     identity: tuple[str, ...]
     who: str
     needed: tuple[str, ...]
+    follows: int = -1
 
     @classmethod
-    def of(cls, seated: LearnerSeats) -> ActingTask:
-        """Return the task of a learner; raises ConfigError for one that runners cannot hold."""
+    def of(cls, seated: LearnerSeats, follows: int = -1) -> ActingTask:
+        """Return the task of a learner or a set; raises ConfigError for one that runners cannot hold."""
         learner = seated.learner
+        if follows >= 0:
+            return cls(
+                b"", "", 1, seated.group, seated.players, seated.rows, seated.frozen, seated.names, (), seated.who, (),
+                follows,
+            )  # fmt: skip
         if not isinstance(learner, AlgorithmLearner) or not can_act_elsewhere(seated):
             raise ConfigError(
                 "runners act with agents of marltrain's own algorithms over NetworkSpecs; the agent of "
                 f"{seated.who} is of another kind. Leave runners out"
             )
         return cls(
-            packed(learner, seated.who), learner.backend.name, learner.num_agents, seated.group, seated.players,
-            seated.rows, seated.frozen, seated.names, tuple(seated.agents[0].identity), seated.who,
+            packed(learner.algorithm, seated.who), learner.backend.name, learner.num_agents, seated.group,
+            seated.players, seated.rows, seated.frozen, seated.names, tuple(seated.agents[0].identity), seated.who,
             () if learner.needs is None else tuple(learner.needs.columns),
         )  # fmt: skip
 
@@ -89,12 +99,54 @@ def can_act_elsewhere(seated: LearnerSeats) -> bool:
 class ActingTasks:
     """All learners of a run.  extras: group -> name -> the recorded outputs of acts, (shape [P, E, ...], dtype).
 
+    sets: number of sets of policies that draw members.
     rating: for runners that compute first priorities; None: they compute none.
+    rotation: how entries of the line-up change seats; None: they keep them.
     """
 
     tasks: tuple[ActingTask, ...]
     extras: Mapping[int, Mapping[str, tuple[tuple[int, ...], Any]]]
+    sets: int = 0
     rating: RatingTask | None = None
+    rotation: Rotation | None = None
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """Members of a set that are computed together, as a runner needs them to act.
+
+    made_of: the algorithm, see `packed`; of a member that is computed alone the agent, pickled by cloudpickle.
+    backend: name of the algorithm's framework; "" of a member that is computed alone.
+    learner, row: of an agent as it is at present, the number of its learner and its row in it; else -1.
+    """
+
+    made_of: bytes
+    backend: str = ""
+    learner: int = -1
+    row: int = -1
+
+    def algorithm(self) -> Any:
+        """Return the algorithm."""
+        return unpacked(self.made_of)
+
+    def agent(self) -> Agent:
+        """Return the agent; trusted, because the bytes come from the driver."""
+        agent: Agent = cloudpickle.loads(self.made_of)
+        return agent
+
+
+@dataclass(frozen=True)
+class MembersNews:
+    """What a runner does not know yet of the members of a set.
+
+    parts: by name, those that are new.  rows: of each part, the rows by the numbers of members.
+    sizes: of stacks.  arrived: of each stack, row -> what a new member acts by, see `FrozenStack.export`.
+    """
+
+    parts: Mapping[str, PartTask]
+    rows: Mapping[str, Mapping[int, int]]
+    sizes: Mapping[str, int]
+    arrived: Mapping[str, Mapping[int, tuple[dict[str, Any], dict[str, Array]]]]
 
 
 @dataclass(frozen=True)
@@ -127,13 +179,13 @@ class Acting:
 class Start:
     """The start of a fragment, for one runner.
 
-    rngs: of each learner K states of generators.  carries: of each learner name -> [K, S, n, ...], or None.
+    rngs: of each learner its generators, see `generators`.  carries: of each learner arrays [K, S, n, ...], or None.
     outcome: the columns of the present Step (see `Block`) if they have changed, else None.
     rows: group -> the rows that are not rated yet, for runners that compute first priorities.
     """
 
-    rngs: tuple[Sequence[dict[str, Any]], ...]
-    carries: tuple[Mapping[str, Array] | None, ...]
+    rngs: tuple[Any, ...]
+    carries: tuple[Any, ...]
     outcome: Array | None
     rows: Mapping[int, RingPart]
 
@@ -146,6 +198,9 @@ class Request:
     start: where the fragment starts; None: at the end of the one that was ordered before it.
     acting_tasks: the learners, for a runner that does not hold them.
     learning: group -> the players that learn, [P] bool, for runners that compute first priorities.
+    begun: [T, sets, n] int64, members of the episodes that begin with the Step before each act, of each set of `Cast`;
+      if there is a start, row 0 has those of all running episodes.
+    members: number of a set among the learners -> members that the runner does not hold yet.
     """
 
     steps: int
@@ -153,6 +208,8 @@ class Request:
     start: Start | None
     acting_tasks: ActingTasks | None
     learning: Mapping[int, Array]
+    begun: Array
+    members: Mapping[int, MembersNews]
 
 
 @dataclass(frozen=True)
@@ -171,9 +228,9 @@ class Fragment:
     actions: Array
     extras: Mapping[int, Mapping[str, Array]]
     reports: Mapping[int, bytes]
-    carries: tuple[Mapping[str, Array] | None, ...]
+    carries: tuple[Any, ...]
     counts: tuple[Array, ...]
-    rngs: tuple[Sequence[dict[str, Any]], ...]
+    rngs: tuple[Any, ...]
     snapshot: Mapping[str, Array]
     seconds: float
     errors: Mapping[int, NewErrors]

@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 
 from marltrain.core.errors import AgentError, EnvError
 from marltrain.core.layout import Array
+from marltrain.core.spec import Step
 from marltrain.envs.faults import DIED, TIMEOUT, Fault
+from marltrain.envs.vector import VectorEnv
 from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.envs.workers.ray_pool import RayPool, copy_arrays, copy_outcome
 from marltrain.envs.workers.ray_vector import RayVectorEnv
 from marltrain.envs.workers.worker import RESTORE
+from marltrain.envs.wrapper import VectorEnvWrapper
 from marltrain.processes.ray_actors import ActorError
 from marltrain.storage.files import pack_arrays
 from marltrain.trainer.cluster.messages import Acting, Fragment, Request
@@ -62,7 +65,7 @@ class RunnerPool(RayPool):
             raise kind(f"{message}\n\nThe traceback of {self._kind} {w}:\n{traceback}")
         return fragment
 
-    def put(self, acting: Sequence[Acting]) -> Any:
+    def put(self, acting: Sequence[Acting | None]) -> Any:
         """Store what all runners read in the object store; return its reference."""
         return self._cluster.ray.put(list(acting))
 
@@ -194,6 +197,10 @@ class RunnerVectorEnv(RayVectorEnv):
         """Return the most env steps that an environment replays to reach a snapshot."""
         return 0 if self.source.game is not None else int(snapshot["length"].max())
 
+    def recv(self) -> Step:
+        """Return the present Step, which `shown` made."""
+        return self._step
+
     def _made_pool(self, *arguments: Any) -> RayPool:
         return RunnerPool(*arguments)
 
@@ -211,3 +218,12 @@ class RunnerVectorEnv(RayVectorEnv):
                 f"environment {e} cannot be brought back to the start of a runner's fragment: {reason}. Use vector="
                 '"ray", which drops running episodes when an actor is lost'
             )
+
+
+def runner_envs(envs: VectorEnv) -> RunnerVectorEnv:
+    """Return the environments of the runners that a vector environment shows."""
+    while isinstance(envs, VectorEnvWrapper):
+        envs = envs.envs
+    if not isinstance(envs, RunnerVectorEnv):
+        raise TypeError(f"{type(envs).__name__} has no runners")
+    return envs

@@ -22,6 +22,7 @@ class Cast:
 
     sets: those in the line-up that draw, each once.
     numbers: of each set, [M * E] int64, the members that play now; environments of M matches of E environments each.
+    following: [sets, M * E] int64, planned members of the episodes that begin next; None: they are drawn then.
     """
 
     def __init__(self, spec: EnvSpec, learners: Sequence[LearnerSeats], num_envs: int, matches: int = 1) -> None:
@@ -40,6 +41,8 @@ class Cast:
         self._players = [sorted(set(players)) for players in seats.values()]
         self.numbers = [np.zeros(matches * num_envs, np.int64) for _ in self.sets]
         self._outdated = np.zeros(matches * num_envs, bool)
+        self.following: Array | None = None
+        self._reserved: Sequence[Array] = [np.empty(0, np.int64) for _ in self.sets]
         of = dict(zip(self.sets, self.numbers, strict=True))
         self._of = {id(agent): of[leader] for agent, leader in led.items()}
         self._chosen = False
@@ -86,10 +89,38 @@ class Cast:
             each.start(env_steps, episodes)
 
     def draw(self, envs: Array) -> None:
-        """Draw the members of the training episodes that begin in environments `envs` [n] int64."""
+        """Choose the members of the episodes that begin in environments `envs` [n] int64: those planned, if any are."""
         self._chosen, self._outdated[envs] = True, False
-        for each, numbers in zip(self.sets, self.numbers, strict=True):
-            numbers[envs] = each.draw(envs // self._num_envs)
+        for i, (each, numbers) in enumerate(zip(self.sets, self.numbers, strict=True)):
+            planned = self.following
+            numbers[envs] = each.draw(envs // self._num_envs) if planned is None else planned[i][envs]
+
+    def plan(self, steps: int) -> Array:
+        """Draw members for episodes that begin after each of `steps` batch steps, [steps, sets, M * E] int64.
+
+        The caller shows them by `following` at their time, and keeps them from leaving by `reserve`.
+        """
+        count = self._matches * self._num_envs
+        matches = np.tile(np.arange(count) // self._num_envs, steps)
+        drawn = [each.draw(matches).reshape(steps, count) for each in self.sets]
+        return np.stack(drawn, 1) if drawn else np.zeros((steps, 0, count), np.int64)
+
+    def reserve(self, planned: Sequence[Array]) -> None:
+        """Keep the memory of planned members, arrays [n, sets, M * E], in place of those planned before."""
+        self._reserved = [
+            np.unique(np.concatenate([np.empty(0, np.int64), *(rows[:, i].ravel() for rows in planned)]))
+            for i in range(len(self.sets))
+        ]
+
+    @property
+    def playing(self) -> Array:
+        """A copy of the members that play now, [sets, M * E] int64."""
+        return np.array(self.numbers, np.int64).reshape(len(self.sets), self._matches * self._num_envs)
+
+    @property
+    def follows(self) -> dict[int, int]:
+        """Number of the set in `sets` whose draws an agent follows, by the agent's id."""
+        return {agent: i for agent, own in self._of.items() for i, each in enumerate(self.numbers) if own is each}
 
     def take_turns(self, episodes: Array) -> None:
         """Set the members of the test episodes [E] int64, by their numbers."""
@@ -122,8 +153,8 @@ class Cast:
         Returns the matches whose learners have got other weights.
         """
         anew: list[int] = []
-        for each, numbers in zip(self.sets, self.numbers, strict=True):
-            anew += each.collected(env_steps, episodes, numbers)
+        for each, *playing in zip(self.sets, self.numbers, self._reserved, strict=True):
+            anew += each.collected(env_steps, episodes, np.concatenate(playing))
         for match in anew:
             self._outdated[match * self._num_envs : (match + 1) * self._num_envs] = True
         return anew

@@ -82,7 +82,6 @@ def check_lag(learners: Sequence[LearnerSeats], max_lag: int | None) -> None:
 
 def rotation_of(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) -> Rotation:
     """Return the rotation of a run's agents: of whole teams, if there are some. Raises ConfigError if they cannot."""
-    settings, copies = setup.settings, setup.source.copies
     if all(group.size == 1 for group in spec.groups):
         kinds = "; ".join(
             f"{player.name}: {player.observation_space}, {player.action_space}" for player in spec.players
@@ -91,9 +90,8 @@ def rotation_of(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) -> 
             f"rotate=True: agents change seats of equal spaces, and {spec.name} has no two seats of equal spaces "
             f"({kinds}): leave rotate out"
         )
-    if settings.runners is not None or copies:
-        what = f"runners={settings.runners}" if not copies else "copies of the environment"
-        raise ConfigError(f"rotate=True does not support {what}: leave one of them out")
+    if setup.source.copies:
+        raise ConfigError("rotate=True does not support copies of the environment: leave one of them out")
     if told := [agent for agent in agents if agent.identity]:
         raise ConfigError(
             f"rotate=True: {told[0]!r} tells the players apart by their seats (identify=True), and they change: leave "
@@ -146,11 +144,6 @@ def check_sets(agents: Sequence[Agent], settings: TrainerSettings, *, copies: in
     """Raise an error for sets of policies that do not fit the run; copies: of the environment, in a population."""
     for each in dict.fromkeys(agent for agent in agents if isinstance(agent, MixedAgent)):
         who = type(each).__name__
-        if settings.runners is not None:
-            raise ConfigError(
-                f"a {who} draws the members of episodes in this process, and runners={settings.runners} act elsewhere: "
-                'leave runners out; vector="subproc" or "ray" steps environments in other processes'
-            )
         if copies:
             raise ConfigError(f"a {who} plays in one environment, and this one has {copies} copies of it: leave it out")
         each.check_run(agents, settings.steps_per_train, settings.episode_budget)

@@ -31,12 +31,10 @@ def make_collector(
     recorder = Recorder(actors, context.streams)
     if settings.runners is not None:
         from marltrain.trainer.cluster.collector import RunnerCollector
-        from marltrain.trainer.cluster.runners import RunnerVectorEnv
 
-        if isinstance(envs, RunnerVectorEnv):
-            return RunnerCollector(
-                envs, recorder, updates.schedulers, settings.timeout, traffic, settings.lag, team_rewards
-            )
+        return RunnerCollector(
+            envs, recorder, updates.schedulers, settings.timeout, traffic, settings.lag, team_rewards
+        )
     plain = SyncCollector(envs, recorder)
     by_function = team_rewards is not None and team_rewards.function is not None
     if context.source.game is None or by_function or context.all_callbacks.listens("on_step"):
