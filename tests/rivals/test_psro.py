@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import marltrain as mt
-from marltrain.core.errors import ConfigError
+from marltrain.core.errors import ConfigError, SaveError
+from marltrain.rivals.saved_psro import SavedPSRO
+from marltrain.storage.files import with_checksum
+from marltrain.storage.json_files import read_json, write_json
+from marltrain.trainer.decentralized import DecentralizedTrainer
+from marltrain.trainer.training.run import Run
+from tests.tools.killing import Killed, kill
 
 ROCKS, ONCE = "marltrain/rock_paper_scissors_v1", {"num_rounds": 1, "observe_last_actions": False}
 ODD = [[[2.0, -2.0], [-1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]]
@@ -73,3 +80,100 @@ def test_exploitability_is_computed_after_each_iteration():
 def test_what_it_refuses(arguments, message):
     with pytest.raises(ConfigError, match=message):
         mt.psro("dqn", **{"env": ROCKS, "iterations": 1, **arguments})
+
+
+class TestResume:
+    """Calls that end in the middle, and the same call once more."""
+
+    ARGUMENTS: ClassVar[dict[str, Any]] = {**DQN, "iterations": 2, "meta_strategy": "uniform", "seed": 3}
+
+    @functools.cached_property
+    def uninterrupted(self) -> mt.PSROResult:
+        return self.run()
+
+    def run(self, folder: Any = None, **more: Any) -> mt.PSROResult:
+        arguments = {**self.ARGUMENTS, **more}
+        arguments["trainer"] = {
+            **self.ARGUMENTS["trainer"], "steps_per_train": 96, **more.get("trainer", {}),
+            **({} if folder is None else {"callbacks": [mt.Checkpoint(every_steps=32)]}),
+        }  # fmt: skip
+        return mt.psro("dqn", ROCKS, ONCE, resume=folder, **arguments)
+
+    def assert_equal(self, found: mt.PSROResult, expected: mt.PSROResult) -> None:
+        for name, value in expected.numbers().items():
+            np.testing.assert_array_equal(found.numbers()[name], value, err_msg=name)
+        for mine, theirs in zip(found.populations, expected.populations, strict=True):
+            for own, other in zip(mine[1:], theirs[1:], strict=True):
+                arrays = other.state().arrays
+                assert all((array == arrays[name]).all() for name, array in own.state().arrays.items())
+
+    @pytest.mark.parametrize(
+        ("owner", "name", "call", "left"),
+        [
+            (Run, "collect", 4, 22),  # in the first player's training, after 3 of 6 batch steps
+            (Run, "collect", 10, 16),  # in the second player's
+            (DecentralizedTrainer, "test", 3, 12),  # after the trainings of the first iteration, among its payoffs
+            (SavedPSRO, "_write", 2, 12),  # when the policies are saved, and the results are not
+            (Run, "collect", 21, 4),  # in the second iteration
+        ],
+    )
+    def test_results_are_equal_after_a_kill(self, owner, name, call, left, tmp_path, monkeypatch):
+        """left: batch steps that the resumed call makes, of 24; there is a checkpoint every 2."""
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            kill(patch, owner, name, call)
+            self.run(tmp_path / "saved")
+        expected, made = self.uninterrupted, list[Run]()
+        with monkeypatch.context() as patch:
+            collect = Run.collect
+
+            def counted(run: Run) -> int:
+                made.append(run)
+                return collect(run)
+
+            patch.setattr(Run, "collect", counted)
+            self.assert_equal(self.run(tmp_path / "saved", seed=None), expected)
+        assert len(made) == left
+        assert not (tmp_path / "saved" / "responses").exists()
+
+    def test_an_ended_call_trains_nothing_and_goes_on_with_more_iterations(self, tmp_path, monkeypatch):
+        first = self.run(tmp_path, iterations=1)
+        with monkeypatch.context() as patch:
+            kill(patch, Run, "collect", 1)
+            self.assert_equal(self.run(tmp_path, iterations=1), first)
+        self.assert_equal(self.run(tmp_path), self.uninterrupted)
+        with pytest.raises(ConfigError, match=r"2 iterations, and iterations=1"):
+            self.run(tmp_path, iterations=1)
+
+    def test_other_arguments_and_folders_are_refused(self, tmp_path):
+        folder = tmp_path / "saved"
+        self.run(folder, iterations=1)
+        for more, named in (
+            ({"seed": 4}, "seed"), ({"gamma": 0.5}, "gamma"), ({"episodes": 5}, "episodes"),
+            ({"sampled": True}, "sampled"), ({"meta_strategy": "nash"}, "meta_strategy"),
+            ({"trainer": {"steps_per_train": 112}}, "steps_per_train"),
+        ):  # fmt: skip
+            with pytest.raises(ConfigError, match=rf"cannot be resumed by this call of psro: .*{named}"):
+                self.run(folder, **more)
+        with pytest.raises(ConfigError, match="leave run_dir out"):
+            self.run(folder, trainer={"run_dir": "mine"})
+        (tmp_path / "mine.txt").touch()
+        with pytest.raises(ConfigError, match=r"holds 'mine\.txt', and no psro\.json"):
+            self.run(tmp_path)
+        file = folder / "psro.json"
+        file.write_text(
+            file.read_text(encoding="utf-8").replace('"sampled": false', '"sampled": true'), encoding="utf-8"
+        )
+        with pytest.raises(SaveError, match=r"psro\.json"):
+            self.run(folder)
+
+    def test_results_of_other_shapes_are_refused(self, tmp_path):
+        self.run(tmp_path, iterations=1)
+        file = tmp_path / "psro.json"
+        content = {name: value for name, value in read_json(file).items() if name != "sha256"}
+        for results, named in (
+            ({"strategies": [[0.5, 0.5], [1.0]]}, "strategies"), ({"payoffs": [[[0.0]]] * 2}, "payoffs"),
+            ({"exploitability": [0.1, 0.2]}, "exploitability"), ({"gains": [[0.1]]}, "gains"),
+        ):  # fmt: skip
+            write_json(file, with_checksum({**content, "results": {**content["results"], **results}}))
+            with pytest.raises(SaveError, match=named):
+                self.run(tmp_path)

@@ -251,7 +251,8 @@ class MixedAgent(Agent):
         """Restore what `state` returned; raises SaveError for members of other kinds than those of this set."""
         self.seed = state.count("seed")
         self._draws = restored(state.value("draws", dict))
-        self.pool.restore(state.part("pool"), self._template, int(self.seed))
+        known = self._templates()  # the members here are replaced part by part
+        self.pool.restore(state.part("pool"), lambda saved: self._template(saved, known), int(self.seed))
         self._restore_shares(state)
 
     def _restore_shares(self, state: State) -> None:
@@ -260,9 +261,9 @@ class MixedAgent(Agent):
             raise SaveError(f"{state.place('shares')} has {len(shares)} numbers for {len(self.pool)} members")
         self._shares = np.array(shares, np.float64)
 
-    def _template(self, saved: AgentState) -> Agent:
-        """Return a copy of an agent of the kind of a saved one, in the saved state."""
-        for agent in self._templates():
+    def _template(self, saved: AgentState, known: Sequence[Agent]) -> Agent:
+        """Return a copy of an agent of the kind of a saved one, in the saved state; known: agents of all kinds."""
+        for agent in known:
             if _kind(agent.state().info) == _kind(saved.info):
                 copy = agent.frozen_copy()
                 copy.restore(saved)
