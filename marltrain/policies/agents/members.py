@@ -256,11 +256,9 @@ class Members:
         self._next_part += 1
         return f"part{self._next_part}"
 
-    def stacked(self, numbers: Array) -> tuple[StackPart, Array] | None:
-        """Return the only stack and the rows in it of the members `numbers` [B]; None if not all are in one stack."""
-        stacks = [part for part in self._parts.values() if isinstance(part, StackPart)]
-        rows = self._rows_in_parts()[stacks[0].name][numbers] if len(stacks) == 1 else np.full(1, -1)
-        return None if rows.min() < 0 else (stacks[0], rows)
+    def playing(self, numbers: Array) -> list[tuple[StackPart | AgentPart, Array]]:
+        """Return each part with the rows in it of the members `numbers` [B] int64; -1: of another part."""
+        return [(self._parts[name], own[numbers]) for name, own in self._rows_in_parts().items()]
 
     def _rows_in_parts(self) -> dict[str, Array]:
         """Return part -> rows in it by the members' numbers, int64; -1: of another part."""

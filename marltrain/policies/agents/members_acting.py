@@ -2,75 +2,65 @@
 
 from __future__ import annotations
 
-import functools
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, copy, entry, f32, i64, record_at
+from marltrain.jit.views import address_of, entry
 from marltrain.policies.agents.members import Members
-from marltrain.policies.agents.parts import Rngs, StackPart
+from marltrain.policies.agents.members_kernel import DEALT, PART, dealt_program
+from marltrain.policies.agents.parts import AgentPart, Rngs, StackPart
 from marltrain.policies.backends.base import Backend
-from marltrain.policies.compiled.acting import ACT, NOTHING, SAMPLE, CompiledActing, act_at, sample
-from marltrain.policies.compiled.network import forward
-from marltrain.policies.learner.actor import Noise
-from marltrain.policies.learner.frozen_stack import FrozenStack
-
-DEALT = np.dtype([(name, np.int64) for name in ("act", "turn", "order", "first", "picked", "obs")])
-"""Arguments of `act_dealt`: addresses.
-
-act: of the ACT of the members' stack of K agents, whose arrays have one row for each seat and environment, [B].
-turn: [B] bool.  order: [B] int64, the rows by the agent that plays them.  first: [K + 1] int64, its first one.
-picked, obs: [B] int64 and [B, width] float32, work arrays.
-"""
+from marltrain.policies.compiled.acting import GREEDY, NOTHING, SAMPLE, CompiledActing
 
 
-@compiled
-def act_dealt(address: int, at: int, low: int, high: int, envs: int) -> int:
-    """Choose the actions in the environments `low` to `high`, each by its member, with the noise of act `at`; return 0.
+class PartActing:
+    """A part of a set that acts in compiled code.
 
-    The action of a row without the turn is 0. The arguments are those of `compiled.acting.act`.
+    An agent alone draws noise for the rows in which it acts, a stack for all rows in each act.
+
+    actor: of its agents, at present.  kernel: None if compiled code cannot act for them.
+    alone: whether it is a single agent.  playing: number of rows that it plays.
     """
-    d = record_at(address, DEALT)
-    u = act_at(d.act)
-    seats = u.rows // envs
-    turn, action = bools(d.turn, u.rows), i64(u.action, u.rows)
-    for seat in range(seats):
-        for row in range(seat * envs + low, seat * envs + high):
-            action[row] = action[row] if turn[row] else 0
-    start, size = seats * low, 4 * u.width
-    picked = i64(d.picked + 8 * start, seats * (high - low))
-    for k in range(u.agents):
-        count = pick(d, u, k, low, high, envs, picked)
-        if count == 0:
-            continue
-        for i in range(count):
-            copy(u.obs + picked[i] * size, d.obs + (start + i) * size, size)
-        out = forward(u, d.obs + start * size, count, u.weights + 4 * k * u.size, u.activations + 4 * start * u.kept)
-        for i in range(count):
-            sample(u, 0, picked[i], at, f32(out + 4 * i * u.choices, u.choices))
-    return 0
 
+    def __init__(self, part: StackPart | AgentPart, given: Mapping[str, Any]) -> None:
+        """Take a part, and the arrays that `CompiledActing.set_arrays` gets."""
+        self.part, self.actor, self.alone, self.playing = part, part.actor, isinstance(part, AgentPart), 0
+        found = None if self.actor is None else self.actor.compiled(part.row)
+        self.kernel: CompiledActing | None = None
+        if isinstance(found, CompiledActing) and found.rule in (SAMPLE, GREEDY):
+            self.kernel = found
+            found.set_arrays(**given)
+        self._used = np.zeros(given["explore"].size, np.int64)  # at most as many blocks
+        self._first: int | None = None
 
-@compiled
-def pick(d: Any, u: Any, k: int, low: int, high: int, envs: int, picked: Any) -> int:
-    """Write the rows of agent k that have the turn in the environments `low` to `high`; return their number."""
-    first, order, turn = i64(d.first, u.agents + 1), i64(d.order, u.rows), bools(d.turn, u.rows)
-    count = 0
-    for row in order[first[k] : first[k + 1]]:
-        if turn[row] and low <= row % envs < high:
-            picked[count] = row
-            count += 1
-    return count
+    def prepare(self, rngs: Rngs, rows: int) -> int:
+        """Prepare the noise of acts of `rows` rows; return the number of acts for which it suffices."""
+        self._first = None
+        noise, least = self.part.noise, self.playing if self.alone else 1
+        if noise is None or self.actor is None or least == 0:
+            return sys.maxsize
+        drawn, first, left = noise.prepared(rngs.of(self.part.name), 1 if self.alone else rows, least)
+        self._first = self._used[:] = first
+        if self.kernel is not None:
+            self.kernel.refresh(drawn, self.actor.refreshed(), shared=True)
+        return left // least
 
+    def made(self, acts: int) -> None:
+        """Count the noise of acts that were made."""
+        if self._first is not None and self.part.noise is not None:
+            self.part.noise.skip(int(self._used[0]) - self._first if self.alone else acts)
 
-@functools.cache
-def dealt_program() -> Any:
-    """Return the compiled `act_dealt`, from the disk cache if it is there."""
-    return program(act_dealt, ACT, DEALT)
+    def fill(self, record: Any, agents: int) -> int:
+        """Write a PART; agents: the number of agents in the parts before it.  Return the number of its agents."""
+        if self.kernel is None:
+            return 0
+        record["act"], record["first"], record["by_row"] = self.kernel.address, agents, self.alone
+        record["noise"], record["used"] = self._first or 0, address_of(self._used)
+        return self.kernel.agents
 
 
 class MembersActing:
@@ -86,26 +76,18 @@ class MembersActing:
         self.counts, self.settings = np.zeros((1, 0), np.int64), np.zeros(1, np.float32)
         self._record = np.zeros(1, DEALT)
         self.address, self.entry = address_of(self._record), entry(dealt_program(), 5)
-        self._part: StackPart | None = None
-        self._stack: FrozenStack | None = None
-        self._kernel: CompiledActing | None = None
+        self._acting: list[PartActing] = []
         self._given: dict[str, Any] = {}
-
-    @property
-    def noise(self) -> Noise:
-        """The noise of the acts."""
-        return self._playing.stack.actor.noise
 
     @property
     def backend(self) -> Backend:
         """The backend of the members."""
-        return self._playing.stack.backend
+        return next(each.actor.backend for each in self._acting if each.actor is not None)
 
     @property
-    def _playing(self) -> StackPart:
-        if self._part is None:
-            raise RuntimeError("no members play: call `deal` first")
-        return self._part
+    def reads_other_rows(self) -> bool:
+        """Whether an act in some environments depends on the turns in others."""
+        return any(each.alone and each.kernel is not None for each in self._acting)
 
     def set_arrays(
         self, *, obs: Array, legal: Array | None, explore: Array, action: Array, player: Array | None = None,
@@ -116,9 +98,12 @@ class MembersActing:
             raise TypeError("a set of policies observes no one-hots of players, and returns actions alone")
         self._explore, self._exploring = explore, explore.copy()
         self._given = {"obs": obs, "legal": legal, "explore": self._exploring, "action": action}
-        self._kernel, record = None, self._record[0]
-        self._picked, self._obs = np.zeros(explore.shape[1], np.int64), np.zeros(obs.shape, np.float32)
-        record["picked"], record["obs"] = address_of(self._picked), address_of(self._obs)
+        self._acting, rows = [], explore.shape[1]
+        self._work: list[Array] = [np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(obs.shape, np.float32)]
+        record = self._record[0]
+        for name, array in zip(("picked", "acts", "obs"), self._work, strict=True):
+            record[name] = address_of(array)
+        record["rows"], record["width"], record["action"] = rows, obs.shape[2], address_of(action)
 
     def set_turn(self, turn: Array) -> None:
         """Act in the rows in which this array [1, B] bool is True."""
@@ -127,45 +112,50 @@ class MembersActing:
     def deal(self, numbers: Array) -> bool:
         """Set the members that play the rows, [1, B] int64; return whether compiled code can act for them.
 
-        It can if all of them belong to one stack, which chooses by samples from the softmax of logits.
+        It can if they choose by values, or by samples from the softmax of logits.
         """
-        stacked = self.members.stacked(numbers[0])
-        if stacked is None or not self._use(stacked[0]):
-            return False
-        part, rows = stacked
-        agents = part.stack.size
-        self._order = np.argsort(rows, kind="stable")
-        self._first = np.searchsorted(rows[self._order], np.arange(agents + 1))
+        found = self.members.playing(numbers[0])
+        if [(part, part.actor) for part, _ in found] != [(each.part, each.actor) for each in self._acting]:
+            self._acting = [PartActing(part, self._given) for part, _ in found]
+            self._parts = np.zeros(len(found), PART)
+            self._record["part"] = address_of(self._parts)
+        agents, dealt = 0, np.zeros(numbers.shape[1], np.int64)
+        self._exploring[...] = self._explore
+        for each, (part, rows) in zip(self._acting, found, strict=True):
+            plays = rows >= 0
+            each.playing = int(np.count_nonzero(plays))
+            if each.playing == 0:
+                continue
+            if each.kernel is None:
+                return False
+            dealt[plays] = agents + rows[plays]
+            agents += each.kernel.agents
+            self._exploring[0, plays] &= ~part.greedy[rows[plays]]
+        self._order = np.argsort(dealt, kind="stable")
+        self._first = np.searchsorted(dealt[self._order], np.arange(agents + 1))
         self._record["order"], self._record["first"] = address_of(self._order), address_of(self._first)
-        self._exploring[...] = self._explore & ~part.stack.greedy[rows]
-        return True
-
-    def _use(self, part: StackPart) -> bool:
-        """Act with the networks of a part; return whether that is possible."""
-        if self._kernel is not None and part.stack is self._stack:
-            return True
-        kernel = part.stack.actor.compiled()
-        if not isinstance(kernel, CompiledActing) or kernel.rule != SAMPLE:
-            return False
-        kernel.set_arrays(**self._given)
-        self._part, self._stack, self._kernel = part, part.stack, kernel
-        self._record["act"] = kernel.address
         return True
 
     def prepare(self, _acting: Any, rngs: Rngs) -> tuple[int, int]:
         """See `Actor.prepare`."""
-        part, kernel = self._playing, self._kernel
-        if kernel is None:
-            raise RuntimeError("no members play: call `deal` first")
-        noise, first, left = self.noise.prepared(rngs.of(part.name), self._explore.shape[1])
-        kernel.refresh_shared(noise)
-        return first, left
+        left = min(each.prepare(rngs, self._explore.shape[1]) for each in self._acting)
+        playing, agents = [each for each in self._acting if each.playing], 0
+        for each, record in zip(playing, self._parts, strict=False):
+            agents += each.fill(record, agents)
+        self._record["parts"] = len(playing)
+        return 0, left
+
+    def made(self, acts: int) -> None:
+        """See `Actor.made`."""
+        for each in self._acting:
+            each.made(acts)
 
     def start_from(self, carry: None, counts: Array) -> None:
         """Do nothing: the acts carry nothing on, and count no actions."""
 
     def divide(self, parts: int) -> None:
-        """Do nothing: parts of an act have rows of their own in the work arrays."""
+        """Let parts of an act count the noise that they use, each by itself."""
+        self._record["blocks"] = parts
 
     def carried(self) -> None:
         """Return None, see `start_from`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from marltrain.policies.agents.agent_learner import each_array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.batches.batch import Acted, ActInputs
+from marltrain.policies.learner.actor import Actor, Noise
 from marltrain.policies.learner.algorithm_learner import load_weights
 from marltrain.policies.learner.frozen_stack import FrozenStack
 from marltrain.storage.state import State
@@ -74,6 +75,23 @@ class StackPart:
         self.stack = FrozenStack(template.algorithm, template.backend, FIRST_SIZE)
         self.rows: dict[int, int] = {}
 
+    row: ClassVar[None] = None
+
+    @property
+    def actor(self) -> Actor:
+        """The actor of all members."""
+        return self.stack.actor
+
+    @property
+    def noise(self) -> Noise:
+        """The noise of acts, drawn for all rows."""
+        return self.stack.actor.noise
+
+    @property
+    def greedy(self) -> Array:
+        """See `FrozenStack`."""
+        return self.stack.greedy
+
     def add(self, number: int) -> int:
         """Return a free row for a member."""
         free = sorted(set(range(self.stack.size)) - set(self.rows.values()))
@@ -100,11 +118,27 @@ class StackPart:
 
 
 class AgentPart:
-    """A member that is computed alone: an agent that cannot be stacked, or a learning agent as it is at present."""
+    """A member that is computed alone: an agent that cannot be stacked, or a learning agent as it is at present.
+
+    noise: of a learning agent, for the rows in which it acts; compiled code draws some ahead.
+    """
+
+    greedy = np.zeros(1, bool)
 
     def __init__(self, name: str, number: int, agent: Agent) -> None:
         """Take an agent, which acts by its own `decide`."""
         self.name, self.number, self.inner = name, number, agent
+        self.noise = Noise(agent.algorithm.noise) if isinstance(agent, LearningAgent) else None
+
+    @property
+    def actor(self) -> Actor | None:
+        """The actor of a learning agent."""
+        return self.inner.learner_.actor if isinstance(self.inner, LearningAgent) else None
+
+    @property
+    def row(self) -> int:
+        """The row of a learning agent in its actor."""
+        return self.inner.row if isinstance(self.inner, LearningAgent) else 0
 
     @property
     def rows(self) -> dict[int, int]:
@@ -113,6 +147,7 @@ class AgentPart:
 
     def act(self, rows: Array, inputs: ActInputs, turn: Array, rngs: Rngs) -> Acted:
         """See `Part`; the agent gets only the rows in which it acts."""
+        self.settle()
         count = len(rows)
         acts = np.flatnonzero((rows >= 0) & turn)
         if not len(acts):
@@ -135,7 +170,9 @@ class AgentPart:
         return Acted(back(acted.action), each_array(acted.carry, back))
 
     def settle(self) -> None:
-        """See `Part`; nothing is ahead."""
+        """See `Part`."""
+        if self.noise is not None:
+            self.noise.settle()
 
 
 def act_by_parts(

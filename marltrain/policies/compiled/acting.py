@@ -75,13 +75,18 @@ def act_rows(u: Any, at: int, first: int, end: int) -> None:
         obs, work = u.obs + 4 * (k * u.rows + first) * u.width, u.activations + 4 * first * u.kept
         out = forward(u, obs, last - first, u.weights + 4 * k * u.size, work)
         for row in range(first, last):
-            outputs = f32(out + 4 * (row - first) * u.choices, u.choices)
-            if u.rule == GREEDY:
-                greedy(u, k, row, at, outputs)
-            elif u.rule == SAMPLE:
-                sample(u, k, row, at, outputs)
-            else:
-                gaussian(u, k, row, at, outputs)
+            choose(u, k, k, row, at, f32(out + 4 * (row - first) * u.choices, u.choices))
+
+
+@compiled
+def choose(u: Any, k: int, agent: int, row: int, at: int, outputs: Any) -> None:
+    """Choose the action of a row of the arrays of agent k, by the outputs [A] and the numbers of `agent`."""
+    if u.rule == GREEDY:
+        greedy(u, k, row, at, outputs, f32(u.epsilon, u.agents)[agent])
+    elif u.rule == SAMPLE:
+        sample(u, k, row, at, outputs)
+    else:
+        gaussian(u, k, row, at, outputs)
 
 
 @compiled
@@ -100,7 +105,7 @@ def act_program() -> Any:
 
 
 @compiled
-def greedy(u: Any, k: int, row: int, at: int, values: Any) -> None:
+def greedy(u: Any, k: int, row: int, at: int, values: Any, epsilon: float) -> None:
     """Choose the best legal action; while exploring, with probability epsilon, a uniformly random legal action.
 
     The random action is the legal action of the highest noise.
@@ -108,7 +113,7 @@ def greedy(u: Any, k: int, row: int, at: int, values: Any) -> None:
     i = k * u.rows + row
     if bools(u.explore, i + 1)[i]:
         coin = f32(u.coin + 4 * (k * u.coin_agent + at * u.coin_act + row * u.coin_row), 1)[0]
-        if coin < f32(u.epsilon, u.agents)[k]:
+        if coin < epsilon:
             values = f32(u.noise + 4 * (k * u.noise_agent + at * u.noise_act + row * u.noise_row), u.choices)
     i64(u.action, i + 1)[i] = best(values, u.legal and u.legal + i * u.choices)
 
@@ -191,6 +196,8 @@ class CompiledActing:
     extras: names of the outputs beside the action -> their shapes.
     """
 
+    reads_other_rows = False
+
     def __init__(self, form: CompiledForm, network: StackedNetwork, row: int | None = None) -> None:
         """Write the constant fields of `record`; `is_known` must hold for the network.
 
@@ -251,8 +258,12 @@ class CompiledActing:
     def carried(self) -> None:
         """Return None, see `start_from`."""
 
-    def refresh(self, noise: Mapping[str, Array], hyper: Mapping[str, Array]) -> None:
-        """Write the addresses of the noise of several acts [K, acts, rows, ...], the weights, and epsilon [K, 1]."""
+    def refresh(self, noise: Mapping[str, Array], hyper: Mapping[str, Array], *, shared: bool = False) -> None:
+        """Write the addresses of the noise of several acts [K, acts, rows, ...], the weights, and epsilon [K, 1].
+
+        shared: whether all agents read the same noise, [1, acts, rows, ...] or, without regard to the row, [1, acts, 1,
+            ...].
+        """
         record, weights = self.record[0], self.network.numbers()
         epsilon = hyper["epsilon"] if self.rule == GREEDY else None
         before, self._kept = self._kept, (noise, weights, epsilon)
@@ -261,22 +272,20 @@ class CompiledActing:
         if epsilon is not None and epsilon is not before[2]:
             record["epsilon"] = address_of(epsilon[self._rows])
         if noise is not before[0]:
-            self._set_noise(noise, self.agents)
+            self._set_noise(noise, shared=shared)
 
-    def refresh_shared(self, noise: Mapping[str, Array]) -> None:
-        """Write the addresses of noise that the agents share [1, acts, rows, ...], and of the weights."""
-        record, weights = self.record[0], self.network.numbers()
-        record["weights"] = address_of(weights[self._rows])
-        self._set_noise(noise, 1)
-
-    def _set_noise(self, noise: Mapping[str, Array], agents: int) -> None:
+    def _set_noise(self, noise: Mapping[str, Array], *, shared: bool) -> None:
         record = self.record[0]
         for kind, name, last in zip(("noise", "coin"), NOISE[self.rule], ((self.choices,), ()), strict=True):
             if name:
-                array = _fitting(name, noise[name], (agents, noise[name].shape[1], self.rows, *last))
+                _, acts, rows = noise[name].shape[:3]
+                expected = (1, acts, 1 if rows == 1 else self.rows) if shared else (self.agents, acts, self.rows)
+                array = _fitting(name, noise[name], (*expected, *last))
                 record[kind] = address_of(array)
                 for axis, size in zip(("agent", "act", "row"), array.strides, strict=False):
                     record[f"{kind}_{axis}"] = size // 4
+                if rows == 1:
+                    record[f"{kind}_row"] = 0
 
     def act(
         self, inputs: ActInputs, noise: Mapping[str, Array], at: int, hyper: Mapping[str, Array],

@@ -61,16 +61,19 @@ class Noise:
         self.skip(1)
         return {name: values[:, at] for name, values in drawn.items()}
 
-    def prepared(self, rngs: Sequence[np.random.Generator], rows: int) -> tuple[dict[str, Array], int, int]:
+    def prepared(
+        self, rngs: Sequence[np.random.Generator], rows: int, least: int = 1
+    ) -> tuple[dict[str, Array], int, int]:
         """Return (noise of several acts [K, acts, rows, ...], index of the next act, number of acts left).
 
-        The caller counts used acts with `skip`.
+        The caller counts used acts with `skip`.  least: number of acts for which it suffices.
         """
         if rngs is not self._rngs or rows != self._rows:
             self.settle()
             self._rngs, self._rows = rngs, rows
-        if self._given == self._acts:
-            self._draw_ahead(rngs, rows)
+        if self._acts - self._given < least:
+            self._rewind(rngs)
+            self._draw_ahead(rngs, rows, least)
         return self._drawn, self._given, self._acts - self._given
 
     def skip(self, acts: int) -> None:
@@ -79,15 +82,19 @@ class Noise:
 
     def settle(self) -> None:
         """Reset the generators to the position after the used noise, as if drawn per act."""
-        if self._rngs is not None and self._given < self._acts:
-            for rng, state in zip(self._rngs, self._before, strict=True):
-                rng.bit_generator.state = state
-            self._draw(self._rngs, self._given * self._rows)
+        if self._rngs is not None:
+            self._rewind(self._rngs)
         self._rngs, self._acts, self._given = None, 0, 0
 
-    def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int) -> None:
+    def _rewind(self, rngs: Sequence[np.random.Generator]) -> None:
+        if self._given < self._acts:
+            for rng, state in zip(rngs, self._before, strict=True):
+                rng.bit_generator.state = state
+            self._draw(rngs, self._given * self._rows)
+
+    def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int, least: int) -> None:
         most = min(max(ROWS // rows, ACTS), NUMBERS * self._acts // max(1, self._numbers)) if self._acts else 1
-        acts = self._acts = max(1, min(2 * self._acts, most)) if self.ahead else 1
+        acts = self._acts = max(least, min(2 * self._acts, most)) if self.ahead else least
         self._before = [dict(rng.bit_generator.state) for rng in rngs]
         drawn = self._draw(rngs, acts * rows)
         self._numbers = sum(values.size for values in drawn.values())
@@ -195,13 +202,13 @@ class Actor:
     def prepare(self, acting: CompiledActing | ActProgram, rngs: Rngs) -> tuple[int, int]:
         """Prepare acts of compiled code; return the index of the next act and the number of prepared acts.
 
-        The caller counts the acts made with `noise.skip`.
+        The caller counts the acts made with `made`.
         """
         noise, first, left = self.noise.prepared(rngs, acting.rows)
-        acting.refresh(noise, self._refreshed())
+        acting.refresh(noise, self.refreshed())
         return first, left
 
-    def _refreshed(self) -> Mapping[str, Array]:
+    def refreshed(self) -> Mapping[str, Array]:
         """Return the present settings, name -> [K, 1], and the counts of actions; the same arrays in each call."""
         if (changes := self.hyper.changes) != self._seen:
             for name, own in zip(self.hyper.names, self.settings, strict=True):
@@ -211,13 +218,17 @@ class Actor:
             self._read[ACTION_COUNTS][...] = self.counts
         return self._read
 
+    def made(self, acts: int) -> None:
+        """Count acts that compiled code has made after `prepare`."""
+        self.noise.skip(acts)
+
     def act(self, inputs: ActInputs, rngs: Rngs) -> Acted:
         """Choose actions for all agents; noise is drawn for every row, independent of `inputs.explore`."""
         rows = inputs.explore.shape[1]
         if (compiled := self._acting(None)) is None:
             return self._decided(None, inputs, self.noise.next(rngs, rows), rngs[0])
         noise, at, _ = self.noise.prepared(rngs, rows)
-        acted = compiled.act(inputs, noise, at, self._refreshed())
+        acted = compiled.act(inputs, noise, at, self.refreshed())
         self.noise.skip(1)
         return acted
 
@@ -227,7 +238,7 @@ class Actor:
         """Choose actions with given noise; counts: [K] int64, rows of each agent that count, the first ones."""
         if (compiled := self._acting(None)) is None:
             return self._decided(None, inputs, noise, rng)
-        return compiled.act(inputs, _as_one_act(noise), 0, self._refreshed(), counts)
+        return compiled.act(inputs, _as_one_act(noise), 0, self.refreshed(), counts)
 
     def count(self, actions: Array, explored: Array) -> None:
         """Count actions [K, B] of training; explored: [K, B] bool, the rows that acted and explored."""
@@ -240,7 +251,7 @@ class Actor:
         noise = self.algorithm.noise([rng], inputs.explore.shape[1])
         if (compiled := self._acting(row)) is None:
             return self._decided(row, inputs, noise, rng)
-        return compiled.act(inputs, _as_one_act(noise), 0, self._refreshed())
+        return compiled.act(inputs, _as_one_act(noise), 0, self.refreshed())
 
     def _acting(self, row: int | None) -> CompiledActing | ActProgram | None:
         """Return the compiled acting of single acts, the same in each call."""

@@ -23,7 +23,6 @@ from marltrain.policies.agents.members_acting import MembersActing
 from marltrain.policies.agents.mixed import MixedLearner
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.compiled.acting import CompiledActing
-from marltrain.policies.learner.actor import Noise
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.programs.act_program import ActProgram
 from marltrain.policies.memory.compiled.ring_kernel import ring_record, takes
@@ -80,10 +79,6 @@ class ActPreparer(Protocol):
     """Prepares acts of compiled code: `Actor`, or `MembersActing` of a set of policies."""
 
     @property
-    def noise(self) -> Noise:
-        """The noise of acts, of which some are drawn ahead."""
-
-    @property
     def backend(self) -> Backend:
         """The backend, whose threads are used."""
 
@@ -97,6 +92,9 @@ class ActPreparer(Protocol):
 
     def prepare(self, acting: Any, rngs: Any) -> tuple[int, int]:
         """See `Actor.prepare`."""
+
+    def made(self, acts: int) -> None:
+        """See `Actor.made`."""
 
 
 CompiledActs = tuple[ActPreparer, CompiledActing | ActProgram | MembersActing]
@@ -167,7 +165,7 @@ class FusedCollector:
         self._capacities: list[tuple[int, int]] = []
         self._record, self._counts = np.zeros(1, FUSED), np.zeros(1, COUNTS)
         self._threads, self._wrong = Threads(), np.empty(0, np.int64)
-        self._division: tuple[int, bool] | None = None
+        self._division: tuple[int, bool, bool] | None = None
         self._envs = sync.envs.num_envs
         self._decisions = self._envs * len(spec.players)
         record = self._record[0]
@@ -205,7 +203,7 @@ class FusedCollector:
         streams.torn = True  # an interrupt may occur between the call and the counts
         result, recorded = self._run()
         for i, (actor, acting) in enumerate(self._acting):
-            actor.noise.skip(result)
+            actor.made(result)
             self.actors.carries[i] = acting.carried()
         begun = result if recorded else result - 1
         for ring in self.rings:
@@ -240,7 +238,8 @@ class FusedCollector:
         envs, record = self._envs, self._record[0]
         threads = max(actor.backend.threads() for actor, _ in self._acting)
         blocks = max(1, min(threads, self._decisions // ROWS_OF_A_BLOCK, envs))
-        kind = blocks, bool(record["schedulers"])
+        apart = any(acting.reads_other_rows for _, acting in self._acting)
+        kind = blocks, apart, bool(record["schedulers"])
         if kind == self._division:
             return
         self._division, self._wrong = kind, np.empty(blocks, np.int64)
@@ -250,7 +249,7 @@ class FusedCollector:
         if blocks == 1:
             parts = [ACT | MOVE | SETTLE, RECORD | LEARN]
         else:
-            parts = [ACT, MOVE] if any(isinstance(acting, ActProgram) for _, acting in self._acting) else [ACT | MOVE]
+            parts = [ACT, MOVE] if apart else [ACT | MOVE]
             parts += [SETTLE, RECORD, LEARN] if record["schedulers"] else [SETTLE, RECORD]
         record["phases"] = len(parts)
         self._fill("parts", parts)

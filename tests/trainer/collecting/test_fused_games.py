@@ -28,10 +28,8 @@ def test_fused_run_with_changing_seats_equals_single_steps(env, make):
 
 
 def league(agents, **settings):
-    """A league of three learners that play against versions."""
-    return mt.League(
-        agents[0], exploiters=0, league_exploiters=2, present=0.0, every_steps=60, longest=150, size=4, **settings
-    )
+    """A league of three learners that play against versions, and against the main agent as it is."""
+    return mt.League(agents[0], present=0.3, every_steps=60, longest=150, size=4, **settings)
 
 
 def run_league(make, callbacks=(), *, rotate=True, **settings):

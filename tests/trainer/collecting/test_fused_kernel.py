@@ -9,6 +9,7 @@ import marltrain as mt
 from marltrain.trainer.collecting import fused
 from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, assert_same, train
 from tests.trainer.collecting.test_fused_games import run_league
+from tests.trainer.collecting.test_fused_sets import dqn_against_dqn, run as run_set
 from tests.trainer.collecting.test_fused_turns import TICTACTOE
 from tests.trainer.running import dqn, ppo
 
@@ -50,12 +51,15 @@ def test_threads_make_the_same_run(env, make, set_threads):
         assert_same(result, found[0])
 
 
-def test_threads_make_the_same_run_of_games_behind_wrappers(set_threads):
+def test_threads_make_the_same_run_of_rivals(set_threads):
     found = []
     for threads in (1, 2):
         set_threads(threads)
-        runs = train(TICTACTOE, dqn(TICTACTOE, {}), run_dir=None, rotate=True), run_league(lambda: ppo(TICTACTOE, {}))
-        assert [len(output.run.collector._wrong) for output, _ in runs] == [threads, threads]
+        runs = [
+            train(TICTACTOE, dqn(TICTACTOE, {}), run_dir=None, rotate=True), run_league(lambda: ppo(TICTACTOE, {})),
+            run_set(dqn_against_dqn(TICTACTOE), TICTACTOE),
+        ]  # fmt: skip
+        assert [len(output.run.collector._wrong) for output, _ in runs] == [threads] * 3
         found.append([left for _, left in runs])
     for one, other in zip(*found, strict=True):
         assert_same(one, other)

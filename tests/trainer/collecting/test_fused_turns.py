@@ -8,14 +8,12 @@ import pytest
 
 import marltrain as mt
 from marltrain.trainer.collecting.fused import FusedCollector
-from marltrain.trainer.collecting.rollout import SyncCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
-from tests.trainer.collecting.test_fused import SETTINGS, Counting, Looking, assert_same, hold, train
+from tests.trainer.collecting.test_fused import SETTINGS, assert_same, hold, train
 from tests.trainer.collecting.test_fused_updates import PRIORITIZED, hold as hold_updates, learners
 from tests.trainer.running import SMALL, dqn, ppo, tables, trainer, weights
 
 TICTACTOE, KUHN = "marltrain/tictactoe_v3", "marltrain/kuhn_poker_v1"
-SCISSORS = "marltrain/rock_paper_scissors_v1"
 MANY: dict[str, Any] = {"test_freq": 90, "episodes_per_test": 2, "steps_per_train": 402}
 """Tests are due by episodes, of which several end in a batch step; 90 is no multiple of anything."""
 
@@ -75,43 +73,3 @@ def test_resume_in_the_middle_of_an_episode(env, make, tmp_path):
     assert isinstance(output.run.collector, FusedCollector)
     _, whole = train(env, agents, run_dir="whole", **MANY)
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
-
-
-def against_a_pool(env, **settings):
-    """An agent whose opponents are its own versions; it explores, they sample."""
-    agent = ppo(env, {}, **settings)[0]
-    return [agent, mt.OpponentPool(agent, every_steps=60, size=3)]
-
-
-def against_frozen(env):
-    """A set of two frozen copies of one kind: one samples, the other plays the mode."""
-    agent, other = ppo(env, {})
-    return [agent, mt.MixedAgent([other, mt.FrozenAgent(ppo(env, {}, seed=5)[0])], [1, 2])]
-
-
-def learner_of_replay(env):
-    """An agent whose updates are made in compiled calls, against a pool of given policies."""
-    return [learners(env, update_freq=5)[0], mt.OpponentPool((), members=ppo(env, {}))]
-
-
-@pytest.mark.parametrize(
-    ("env", "make"),
-    [
-        pytest.param(TICTACTOE, against_a_pool, id="pool"),
-        pytest.param(KUHN, against_frozen, id="set"),
-        pytest.param(SCISSORS, against_a_pool, id="pool in a simultaneous game"),
-        pytest.param(SCISSORS, learner_of_replay, id="results of a pool at updates within calls"),
-    ],
-)
-def test_fused_run_with_a_set_of_policies_equals_single_steps(env, make):
-    found, counting = [], Counting()
-    for callback in (counting, Looking()):
-        agents = make(env)
-        output: Any = trainer(env, {}, callbacks=[callback], **{**SETTINGS, **MANY, "run_dir": None})
-        result = output.train(agents, [1, 0], plot=False)
-        mixed = agents[1]
-        table = mixed.table().to_csv() if isinstance(mixed, mt.OpponentPool) else ""
-        found.append((weights(agents[:1]), tables(result), table, mixed.state().info))
-        assert isinstance(output.run.collector, FusedCollector if callback is counting else SyncCollector)
-    assert_same(*found)
-    assert max(counting.steps) > 1

@@ -125,6 +125,8 @@ class ActProgram:
     address: of the ACTING record.  entry: of `act_by_program`.
     """
 
+    reads_other_rows = True
+
     def __init__(
         self, tables: ActTables, nets: Mapping[str, Network], statistics: RunningStatistics | None,
         sample: Mapping[str, Any], row: int | None = None,

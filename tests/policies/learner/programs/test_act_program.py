@@ -112,15 +112,13 @@ def test_a_row_is_acted_on_alike_alone_and_among_others(case):
     inputs = given(learner, rows, 1)
     noise = learner.algorithm.noise([np.random.default_rng(k) for k in range(2)], rows)
     acting = learner.actor.compiled(), learner.actor.compiled(1)
-    every = acting[0].act(
-        inputs, {name: array[:, None] for name, array in noise.items()}, 0, learner.actor._refreshed()
-    )
+    every = acting[0].act(inputs, {name: array[:, None] for name, array in noise.items()}, 0, learner.actor.refreshed())
     for row in (0, 1, rows - 1):
         only = slice(row, row + 1)
         own = {name: array[1:, None, only] for name, array in noise.items()}
         legal = None if inputs.legal is None else inputs.legal[1:, only]
         one = ActInputs(inputs.obs[1:, only], legal, inputs.explore[1:, only])
-        alone = acting[1].act(one, own, 0, learner.actor._refreshed())
+        alone = acting[1].act(one, own, 0, learner.actor.refreshed())
         np.testing.assert_array_equal(alone.action, every.action[1:, only])
         for name, array in alone.extras.items():
             np.testing.assert_array_equal(array, every.extras[name][1:, only])
@@ -139,7 +137,7 @@ def test_the_noise_of_an_act_is_that_of_its_number():
     noise["coin"][...] = 0.5
     acting = learner.actor.compiled()
     for at in (2, 0, 3):
-        acted = acting.act(inputs, noise, at, learner.actor._refreshed())
+        acted = acting.act(inputs, noise, at, learner.actor.refreshed())
         np.testing.assert_array_equal(acted.action[0], noise["choice"][0, at].argmax(-1))
 
 
@@ -154,7 +152,7 @@ def test_parts_of_an_act_make_the_same_bits(case):
         acting, action = learner.actor.compiled(), np.full((2, rows), -1)
         acting.set_arrays(obs=inputs.obs, legal=None, explore=inputs.explore, action=action)
         acting.divide(parts)
-        acting.refresh({name: array[:, None] for name, array in noise.items()}, learner.actor._refreshed())
+        acting.refresh({name: array[:, None] for name, array in noise.items()}, learner.actor.refreshed())
         acting.start_from(None, learner.actor.counts)
         for part in reversed(range(parts)):
             act_program()(acting.address, 0, part * 10 // parts, (part + 1) * 10 // parts, 10)
