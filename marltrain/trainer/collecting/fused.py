@@ -38,12 +38,10 @@ from marltrain.trainer.collecting.fused_kernel import (
     ANY_STEP,
     COUNTS,
     FUSED,
-    LEARN,
     MOST,
     MOVE,
     NO_ENDS,
     RECORD,
-    SETTLE,
     fused_program,
 )
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
@@ -165,7 +163,7 @@ class FusedCollector:
         self._capacities: list[tuple[int, int]] = []
         self._record, self._counts = np.zeros(1, FUSED), np.zeros(1, COUNTS)
         self._threads, self._wrong = Threads(), np.empty(0, np.int64)
-        self._division: tuple[int, bool, bool] | None = None
+        self._division: tuple[int, bool] | None = None
         self._envs = sync.envs.num_envs
         self._decisions = self._envs * len(spec.players)
         record = self._record[0]
@@ -238,19 +236,14 @@ class FusedCollector:
         envs, record = self._envs, self._record[0]
         threads = max(actor.backend.threads() for actor, _ in self._acting)
         blocks = max(1, min(threads, self._decisions // ROWS_OF_A_BLOCK, envs))
-        apart = any(acting.reads_other_rows for _, acting in self._acting)
-        kind = blocks, apart, bool(record["schedulers"])
-        if kind == self._division:
+        apart = blocks > 1 and any(acting.reads_other_rows for _, acting in self._acting)
+        if (kind := (blocks, apart)) == self._division:
             return
         self._division, self._wrong = kind, np.empty(blocks, np.int64)
         for _, acting in self._acting:
             acting.divide(blocks)
         record["blocks"], record["wrong"] = blocks, address_of(self._wrong)
-        if blocks == 1:
-            parts = [ACT | MOVE | SETTLE, RECORD | LEARN]
-        else:
-            parts = [ACT, MOVE] if apart else [ACT | MOVE]
-            parts += [SETTLE, RECORD, LEARN] if record["schedulers"] else [SETTLE, RECORD]
+        parts = [ACT, MOVE, RECORD] if apart else [ACT | MOVE, RECORD]
         record["phases"] = len(parts)
         self._fill("parts", parts)
 

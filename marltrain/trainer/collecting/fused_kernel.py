@@ -26,10 +26,10 @@ from marltrain.trainer.collecting.shared_rewards import SHARED, share, shared_at
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
-ACT, MOVE, SETTLE, RECORD, LEARN = 1, 2, 4, 8, 16
-"""Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the ends of
-episodes and of players' parts; the record of the outcome; the updates that are due."""
-PHASES = 5
+ACT, MOVE, RECORD = 1, 2, 4
+"""Parts of the phases of a batch step: the acts; the record of the actions, the step of the game, and the ends of
+episodes and of players' parts; the record of the outcome, and the updates that are due."""
+PHASES = 3
 """Maximum number of phases of a batch step."""
 ANY_STEP, ALL_ACT, NO_ENDS = range(3)
 """Kinds of steps that compiled code records."""
@@ -61,14 +61,15 @@ ring: addresses of ROWS, one for each ring buffer; time: batch step of its newes
 turn, size: for each group the address of its turn flags, and their number.
 scheduler: addresses of ROUNDS; read: index of the ring buffer that each reads.
 """
-COUNTS = np.dtype([(name, np.int64) for name in ("tickets", "done", "moved", "special", "last", "stopped")])
+COUNTS = np.dtype([(name, np.int64) for name in ("tickets", "ready", "done", "moved", "special", "last", "stopped")])
 """Counts that the threads share.
 
-tickets, done: tasks taken, and tasks done.  moved: batch steps made.  special: whether the last step needs Python.
+tickets, ready: tasks taken, and tasks done for their blocks.  done: phases that are complete.
+moved: batch steps made.  special: whether the last step needs Python.
 last: whether no further step and update is made: an update was not finite, or enough episodes ended.
 stopped: whether the remaining tasks are left out.
 """
-_TICKETS, _DONE, _MOVED, _SPECIAL, _LAST, _STOPPED = (8 * i for i in range(len(COUNTS.names or ())))
+_TICKETS, _READY, _DONE, _MOVED, _SPECIAL, _LAST, _STOPPED = (8 * i for i in range(len(COUNTS.names or ())))
 
 
 @compiled
@@ -76,7 +77,8 @@ def fused_steps(address: int, _thread: int) -> int:
     """Make batch steps, together with other threads that run this; return 0.
 
     A batch step has phases, and a phase has a task for each block of environments. A thread takes the next free task,
-    then waits until all earlier phases are complete. No thread waits for a thread that has not started yet.
+    then waits until all earlier phases are complete. The thread that does the last task of a phase completes it, with
+    what one thread does for all environments. No thread waits for a thread that has not started yet.
     """
     s = record_at(address, FUSED)
     while True:
@@ -85,7 +87,7 @@ def fused_steps(address: int, _thread: int) -> int:
         step, part = phase // s.phases, s.parts[phase % s.phases]
         if step >= s.most:
             return 0
-        while value_at(s.counts + _DONE) < phase * s.blocks:
+        while value_at(s.counts + _DONE) < phase:
             if value_at(s.counts + _STOPPED):
                 return 0
             if s.give_way:
@@ -94,7 +96,9 @@ def fused_steps(address: int, _thread: int) -> int:
             add_at(s.counts + _STOPPED, 1)
             return 0
         run_part(s, part, step, block)
-        add_at(s.counts + _DONE, 1)
+        if add_at(s.counts + _READY, 1) % s.blocks == s.blocks - 1:
+            complete_part(s, part, step)
+            add_at(s.counts + _DONE, 1)
 
 
 @compiled
@@ -113,11 +117,16 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
         act(s, step, low, high)
     if part & MOVE:
         move(s, step, block, low, high)
-    if part & SETTLE and block == 0 and not value_at(s.counts + _SPECIAL):
-        settle(s, step + 1)
     if part & RECORD:
         record(s, step + 1, low, high)
-    if part & LEARN and block == 0 and not value_at(s.counts + _LAST) and not learned(s, step + 1):
+
+
+@compiled
+def complete_part(s: Any, part: int, step: int) -> None:
+    """Do what follows the tasks of a phase, for all environments: settle the ends after MOVE, update after RECORD."""
+    if part & MOVE and not value_at(s.counts + _SPECIAL):
+        settle(s, step + 1)
+    if part & RECORD and not value_at(s.counts + _LAST) and not learned(s, step + 1):
         add_at(s.counts + _LAST, 1)
 
 
