@@ -139,7 +139,7 @@ class Members:
 
     def act(self, inputs: ActInputs, turn: Array, rngs: Rngs) -> Acted:
         """Choose the actions [1, B, ...] of the members `inputs.member` [1, B]; see `act_by_parts`."""
-        acted = act_by_parts(self._parts, self._rows_in_parts(), inputs, turn, rngs)
+        acted = act_by_parts(self._parts, self.places, inputs, turn, rngs)
         if acted is None:
             raise RuntimeError(f"{self._who} acts without members")
         return acted
@@ -256,12 +256,9 @@ class Members:
         self._next_part += 1
         return f"part{self._next_part}"
 
-    def playing(self, numbers: Array) -> list[tuple[StackPart | AgentPart, Array]]:
-        """Return each part with the rows in it of the members `numbers` [B] int64; -1: of another part."""
-        return [(self._parts[name], own[numbers]) for name, own in self._rows_in_parts().items()]
-
-    def _rows_in_parts(self) -> dict[str, Array]:
-        """Return part -> rows in it by the members' numbers, int64; -1: of another part."""
+    @property
+    def places(self) -> dict[str, Array]:
+        """Part -> rows in it by the members' numbers, int64; -1: of another part. The same until members change."""
         if self._places is None:
             negative = sum(number < 0 for number in self._part_of)
             self._places = {name: np.full(self._next + negative, -1) for name in self._parts}

@@ -133,13 +133,12 @@ class Cast:
 
         Episodes that a learner began with other weights than those that have replaced them are no results.
         """
-        columns, told = [], np.flatnonzero(~self._outdated[envs])
-        matches = envs[told] // self._num_envs
+        columns, outdated = [], self._outdated[envs]
+        told = ~outdated if outdated.any() else slice(None)
         for i, each in enumerate(self.sets):
             members = self.numbers[i][envs]
-            others = returns[self._others[i]].mean(0) if self._others[i] else np.zeros(len(envs))
-            own = returns[self._players[i]].mean(0)
-            each.finished(members[told], own[told], others[told], matches)
+            own, others = (_mean_of(returns, players)[told] for players in (self._players[i], self._others[i]))
+            each.finished(members[told], own, others, envs[told] // self._num_envs)
             columns += [members] * len(self._players[i])
         return columns
 
@@ -182,3 +181,10 @@ class Cast:
             numbers[...] = state.array(str(i), np.int64, numbers.shape)
         if self._matches > 1:
             self._outdated[...] = state.array("outdated", bool, self._outdated.shape)
+
+
+def _mean_of(returns: Array, players: Sequence[int]) -> Array:
+    """Return the mean of the returns [P, n] of some players, [n]; 0 of none."""
+    if len(players) == 1:
+        return returns[players[0]]
+    return returns[list(players)].mean(0) if players else np.zeros(returns.shape[1])
