@@ -209,9 +209,7 @@ class TestErrors:
         with pytest.raises(ConfigError, match=r"num_train_envs=2 .* give 3"):
             trainer(num_train_envs=2, steps_per_train=100).train(league_of(ppo(ROCKS, {})[0]), plot=False)
 
-    @pytest.mark.parametrize(
-        "settings", [{"runners": 2}, {"shared_memory": True}, {"on_fault": "restart"}, {"team_reward": "mean"}]
-    )
+    @pytest.mark.parametrize("settings", [{"shared_memory": True}, {"on_fault": "restart"}, {"team_reward": "mean"}])
     def test_settings_of_the_trainer(self, settings):
         with pytest.raises(ConfigError, match=next(iter(settings))):
             trainer(steps_per_train=100, **settings).train(league_of(ppo(ROCKS, {})[0]), plot=False)

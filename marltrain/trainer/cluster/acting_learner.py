@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,35 +12,11 @@ from marltrain.core.seeds import restored, state_of
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
-from marltrain.policies.learner.actor import Actor, Draw, Noise
+from marltrain.policies.learner.actor import Actor, Noise
 from marltrain.policies.learner.row_errors import RowErrors
 from marltrain.policies.learner.weights import Weights
+from marltrain.trainer.cluster.columns import Columns
 from marltrain.trainer.cluster.messages import Acting, ActingTask
-
-
-class Columns(NamedTuple):
-    """The environments of a runner: `low` to `high` of `num_envs`."""
-
-    num_envs: int
-    low: int
-    high: int
-
-    def cut(self, draw: Draw) -> Draw:
-        """Return a function that draws the noise of all environments, as in one process, and returns that of its own.
-
-        The rows of acts are those of all seats in the environments.
-        """
-        own = self.high - self.low
-
-        def drawn(rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
-            cut = {}
-            for name, values in draw(rngs, rows // own * self.num_envs).items():
-                shape = values.shape[2:]
-                mine = values.reshape(len(values), rows // own, self.num_envs, *shape)[:, :, self.low : self.high]
-                cut[name] = np.ascontiguousarray(mine.reshape(len(values), rows, *shape))
-            return cut
-
-        return drawn
 
 
 class ActingLearner:
@@ -54,7 +30,7 @@ class ActingLearner:
         self.actor = Actor(algorithm, backend, self.hyper, None)
         self.actor.use(self.weights.nets, self.weights.statistics)
         self._generators: list[np.random.Generator] = []
-        self.actor.noise = Noise(columns.cut(algorithm.noise), ahead=self.actor.noise.ahead)
+        self.actor.noise = Noise(columns.cut(algorithm.noise, task.players), ahead=self.actor.noise.ahead)
 
     def load(self, acting: Acting) -> None:
         """Take what the learner acts by in a fragment."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,12 @@ from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.learner.actor import Draw, Noise
 from marltrain.policies.learner.frozen_stack import FrozenStack
 from marltrain.storage.state import State
-from marltrain.trainer.cluster.acting_learner import ActingLearner, Columns
-from marltrain.trainer.cluster.messages import MembersNews, PartTask
+from marltrain.trainer.cluster.acting_learner import ActingLearner
+from marltrain.trainer.cluster.columns import Columns
+from marltrain.trainer.cluster.messages import ActingTask, MembersNews, PartTask
+
+Cut = Callable[[Draw], Draw]
+"""See `Columns.cut`."""
 
 
 class ActingSet:
@@ -26,12 +30,12 @@ class ActingSet:
     actor = None
     counts = np.zeros((1, 0), np.int64)
 
-    def __init__(self, columns: Columns, numbers: Array) -> None:
+    def __init__(self, task: ActingTask, columns: Columns, numbers: Array) -> None:
         """Start without members; `take` adds them.
 
         numbers: [n] int64, the members that play now, which the runner writes there.
         """
-        self._numbers, self._columns = numbers, columns
+        self._numbers, self._columns, self._players = numbers, columns, task.players
         self._parts: dict[str, _Stack | _Alone] = {}
         self._places: dict[str, Array] = {}
         self._rngs = Rngs(0, "act")
@@ -39,7 +43,7 @@ class ActingSet:
     def take(self, news: MembersNews) -> None:
         """Add and remove members."""
         for name, task in news.parts.items():
-            self._parts[name] = (_Stack if task.backend else _Alone)(name, task, self._columns)
+            self._parts[name] = (_Stack if task.backend else _Alone)(name, task, self._cut)
         self._parts = {name: self._parts[name] for name in news.rows}
         for name, arrived in news.arrived.items():
             part = self._parts[name]
@@ -50,6 +54,9 @@ class ActingSet:
         self._places = {name: np.full(size, -1) for name in news.rows}
         for name, rows in news.rows.items():
             self._places[name][list(rows)] = list(rows.values())
+
+    def _cut(self, draw: Draw) -> Draw:
+        return self._columns.cut(draw, self._players)
 
     def load(self, learners: Sequence[Any]) -> None:
         """Take the weights of learners for agents as they are at present."""
@@ -80,7 +87,8 @@ class ActingSet:
 
     def act(self, inputs: ActInputs, *, turn: Array, rngs: Rngs) -> Acted:
         """See `MixedLearner`."""
-        inputs.member = np.tile(self._numbers, turn.shape[1] // len(self._numbers))[None]
+        cells = self._columns.cells[self._players % self._columns.matches]
+        inputs.member = self._numbers[cells].reshape(1, -1)
         acted = act_by_parts(self._parts, self._places, inputs, turn[0], rngs)
         if acted is None:
             raise RuntimeError("a set of policies acts without members")
@@ -93,14 +101,14 @@ class _Stack:
     learner: number of the learner of the agent as it is; -1: members.
     """
 
-    def __init__(self, name: str, task: PartTask, columns: Columns) -> None:
-        self.name, self.learner, self._row, self._columns = name, task.learner, task.row, columns
+    def __init__(self, name: str, task: PartTask, cut: Cut) -> None:
+        self.name, self.learner, self._row, self._cut = name, task.learner, task.row, cut
         self._algorithm, self._backend = task.algorithm(), make_backend(task.backend, "cpu")
         self.stack = self._made(1)
 
     def _made(self, size: int) -> FrozenStack:
         stack = FrozenStack(self._algorithm, self._backend, size)
-        stack.actor.noise = Noise(self._columns.cut(self._algorithm.noise), ahead=stack.actor.noise.ahead)
+        stack.actor.noise = Noise(self._cut(self._algorithm.noise), ahead=stack.actor.noise.ahead)
         return stack
 
     def take(self, size: int, arrived: dict[int, State]) -> None:
@@ -129,11 +137,11 @@ class _Stack:
 class _Alone:
     """A member that is computed alone, each row with a generator of its own, so that runners may share the rows."""
 
-    def __init__(self, name: str, task: PartTask, columns: Columns) -> None:
+    def __init__(self, name: str, task: PartTask, cut: Cut) -> None:
         self.name = name
         self._agent = task.agent()
         seeds: Draw = lambda rngs, rows: {"seed": rngs[0].integers(2**63, size=(1, rows))}  # noqa: E731
-        self._seeds = columns.cut(seeds)
+        self._seeds = cut(seeds)
 
     def act(self, rows: Array, inputs: ActInputs, turn: Array, rngs: Rngs) -> Acted:
         """See `Part`."""

@@ -13,7 +13,7 @@ import numpy as np
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.core.spec import Step
-from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.envs.matches import divided
 from marltrain.envs.vector import VectorEnv
 from marltrain.trainer.cluster.fragment_orders import NOTHING, Orders, Received
 from marltrain.trainer.cluster.initial_priorities import DriverRating
@@ -54,9 +54,9 @@ class RunnerCollector:
         """
         self.envs, self._seen = runner_envs(envs), envs
         self.recorder, self.schedulers, self.traffic = recorder, schedulers, traffic
-        self._rating = DriverRating.of(recorder, schedulers) if max_lag else None  # the driver rates without a lag
-        rotation = envs.rotation if isinstance(envs, RotatingVectorEnv) else None
-        self._orders = Orders(self.envs, recorder, timeout, traffic, self._rating, team_rewards, rotation)
+        rates = max_lag and divided(envs) == 1  # the driver rates without a lag, and rows of matches
+        self._rating = DriverRating.of(recorder, schedulers) if rates else None
+        self._orders = Orders(envs, recorder, timeout, traffic, self._rating, team_rewards)
         self._synchronous = max_lag is None
         self._lookahead = self._in_step() if max_lag is None else self._work_ahead(max_lag)
         self._ahead = 0  # batch steps that are ordered and not given
@@ -79,6 +79,8 @@ class RunnerCollector:
         step = self._give(self._fragment, self._given)
         self._given += 1
         self._ahead -= 1
+        if not self._within:
+            self._orders.forget()
         return Collected(step, 1)
 
     def settle(self) -> None:
@@ -140,7 +142,7 @@ class RunnerCollector:
             self.envs.pool.show_actions(w, part.actions[t])
             for group, kept in part.extras.items():
                 for name, array in kept.items():
-                    self.recorder.extras[group][name][:, own] = array[t]
+                    self._orders.by_game(self.recorder.extras[group][name])[:, own] = array[t]
         self.recorder.record_actions()
         reports = [part.reports.get(t, b"") for part in fragment.fragments]
         self.envs.shown([part.outcomes[t] for part in fragment.fragments], reports)

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.envs.rotating import Rotation
+from marltrain.envs.matches import MatchesVectorEnv, divided, games_of
+from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.envs.vector import VectorEnv
 from marltrain.envs.workers.pool import STARTING, Loss
 from marltrain.policies.agents.agent_learner import each_array
 from marltrain.policies.agents.mixed import MixedLearner
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.ring_part import RingPart
+from marltrain.trainer.cluster.columns import Columns, Joined
 from marltrain.trainer.cluster.initial_priorities import DriverRating
 from marltrain.trainer.cluster.messages import Acting, ActingTask, ActingTasks, Fragment, Request, Start, size_of
-from marltrain.trainer.cluster.runners import RunnerVectorEnv
+from marltrain.trainer.cluster.runners import runner_envs
 from marltrain.trainer.cluster.sent_members import SentMembers, generators, set_generators
 from marltrain.trainer.collecting.rollout import Recorder
 from marltrain.trainer.events.counters import Traffic
@@ -107,16 +111,19 @@ class Orders:
     """
 
     def __init__(
-        self, envs: RunnerVectorEnv, recorder: Recorder, timeout: float, traffic: Traffic, rating: DriverRating | None,
-        team_rewards: TeamRewards | None, rotation: Rotation | None,
+        self, seen: VectorEnv, recorder: Recorder, timeout: float, traffic: Traffic, rating: DriverRating | None,
+        team_rewards: TeamRewards | None,
     ) -> None:  # fmt: skip
         """Describe the learners for the runners; see `RunnerCollector`.
 
-        rating: None if runners rate no rows.  rotation: see `ActingTasks`.
+        seen: the environments as the agents see them.  rating: None if runners rate no rows.
         """
+        games, matches = games_of(seen), seen.names if isinstance(seen, MatchesVectorEnv) else ()
+        rotation = games.rotation if isinstance(games, RotatingVectorEnv) else None
+        self._num_envs, self._matches, envs = seen.num_envs, divided(seen), runner_envs(seen)
         self._rating = rating
         self.envs, self.actors, self.traffic, self._timeout = envs, recorder.actors, traffic, timeout
-        self.actors.actions, self.cast = envs.actions, recorder.actors.cast
+        self.actors.actions, self.cast = tuple(self.by_agents(own) for own in envs.actions), recorder.actors.cast
         extras = {
             group: {name: (array.shape, array.dtype) for name, array in kept.items()}
             for group, kept in recorder.extras.items()
@@ -124,7 +131,7 @@ class Orders:
         seats, follows = self.actors.learners, self.cast.follows
         self._acting_tasks = ActingTasks(
             tuple(ActingTask.of(seated, follows.get(id(seated.agents[0]), -1)) for seated in seats), extras,
-            len(self.cast.sets), None if rating is None else rating.task(team_rewards), rotation,
+            len(self.cast.sets), None if rating is None else rating.task(team_rewards), rotation, matches,
         )  # fmt: skip
         self.learners = [seated.learner for seated in seats]
         self._members = {
@@ -216,6 +223,7 @@ class Orders:
         self.traffic.fragments += 1
         self._take_over(order.version, fragments)
         self._last = Received(order.steps, order.version, origin, order.begun, fragments)
+        self._reserve()
         return self._last
 
     def go_back(self, origin: Origin) -> None:
@@ -253,17 +261,23 @@ class Orders:
 
     def _request(self, w: int, order: Order, origin: Origin | None) -> Any:
         """Order a fragment from one runner; return the call."""
-        pool, own = self.envs.pool, self.envs.columns[w]
+        pool, own, columns = self.envs.pool, self.envs.columns[w], self._held(w)
         start = None
         if origin is not None:
-            carries = tuple(each_array(carry, lambda a: np.ascontiguousarray(a[:, :, own])) for carry in origin.carries)
+            carries = tuple(
+                each_array(carry, partial(columns.take, players=seated.players))
+                for carry, seated in zip(origin.carries, self.actors.learners, strict=True)
+            )
             rows = {group: part.columns(own) for group, part in origin.rows.items()}
             start = Start(origin.rngs, carries, pool.outcome(w), rows)
-        exploring = (self._by_env(array)[:, :, own] for array in order.version.exploring)
+        exploring = tuple(
+            columns.take(self._by_env(array), seated.players)
+            for array, seated in zip(order.version.exploring, self.actors.learners, strict=True)
+        )
         begun, fresh = order.begun if origin is None else _from(origin, order.begun[1:]), w in pool.lacking
         members = {i: news for i, sent in self._members.items() if (news := sent.news(w, fresh=fresh)) is not None}
         request = Request(
-            order.steps, tuple(map(np.ascontiguousarray, exploring)), start, self._acting_tasks if fresh else None,
+            order.steps, exploring, start, self._acting_tasks if fresh else None,
             order.version.learning, np.ascontiguousarray(begun[:, :, own]), members,
         )  # fmt: skip
         self.traffic.sent += size_of(request)
@@ -293,12 +307,13 @@ class Orders:
 
     def _take_over(self, version: Version, fragments: Sequence[Fragment]) -> None:
         """Set generators, carries and counts to those after the fragments."""
-        first, widths = fragments[0], [own.stop - own.start for own in self.envs.columns]
+        first, held = fragments[0], [self._held(w) for w in range(len(fragments))]
         for i, (learner, acting) in enumerate(zip(self.learners, version.acting, strict=True)):
             set_generators(learner, first.rngs[i])
             if acting is not None and learner.actor is not None:
                 learner.actor.counts[...] = acting.counts + sum(part.counts[i] - acting.counts for part in fragments)
-            carry = _joined([part.carries[i] for part in fragments], widths)
+            joined = Joined(held, self.actors.learners[i].players, self._num_envs)
+            carry = joined.of([part.carries[i] for part in fragments])
             if carry is not None:
                 self.actors.carries[i] = each_array(carry, lambda a: a.reshape(len(a), -1, *a.shape[3:]))
         self.snapshot = {name: np.concatenate([part.snapshot[name] for part in fragments]) for name in first.snapshot}
@@ -309,30 +324,22 @@ class Orders:
 
     def _by_env(self, array: Array) -> Array:
         """Return rows [K, S * E, ...] of a learner as [K, S, E, ...]."""
-        return array.reshape(len(array), -1, self.envs.num_envs, *array.shape[2:])
+        return array.reshape(len(array), -1, self._num_envs, *array.shape[2:])
+
+    def by_agents(self, array: Array) -> Array:
+        """Return an array [P, M * E, ...] of a game's players as that of all matches' players, [P * M, E, ...]."""
+        return array.reshape(-1, self._num_envs, *array.shape[2:])
+
+    def by_game(self, array: Array) -> Array:
+        """Return an array [P * M, E, ...] as that of a game's players, [P, M * E, ...]; `by_agents` backwards."""
+        return array.reshape(-1, self._matches * self._num_envs, *array.shape[2:])
+
+    def _held(self, w: int) -> Columns:
+        """Return the environments of runner w."""
+        own = self.envs.columns[w]
+        return Columns(own.start, own.stop, self._num_envs, self._matches)
 
 
 def _from(origin: Origin, begun: Array) -> Array:
     """Return the members of episodes from a start on; begun: see `Order`, [T - 1, sets, E]."""
     return np.concatenate([origin.members[None], begun])
-
-
-def _joined(parts: Sequence[Any], widths: Sequence[int]) -> Any:
-    """Return carries [K, S, n, ...] of all runners as one, [K, S, E, ...]; rows of runners without one are 0.
-
-    widths: n of each runner.
-    """
-    known = next((part for part in parts if part is not None), None)
-    if known is None:
-        return None
-    if isinstance(known, dict):
-        names = dict.fromkeys(name for part in parts if part is not None for name in part)
-        return {name: _joined([None if part is None else part.get(name) for part in parts], widths) for name in names}
-    if isinstance(known, tuple):
-        return tuple(_joined([None if part is None else part[i] for part in parts], widths) for i in range(len(known)))
-    shape = known.shape
-    rows = [
-        np.zeros((*shape[:2], n, *shape[3:]), known.dtype) if part is None else part
-        for part, n in zip(parts, widths, strict=True)
-    ]
-    return np.concatenate(rows, axis=2)

@@ -102,6 +102,7 @@ class ActingTasks:
     sets: number of sets of policies that draw members.
     rating: for runners that compute first priorities; None: they compute none.
     rotation: how entries of the line-up change seats; None: they keep them.
+    matches: names of those among which the environments are divided; () without.
     """
 
     tasks: tuple[ActingTask, ...]
@@ -109,6 +110,7 @@ class ActingTasks:
     sets: int = 0
     rating: RatingTask | None = None
     rotation: Rotation | None = None
+    matches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,17 +11,18 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.core.spec import Step
-from marltrain.envs.rotating import RotatingVectorEnv, Rotation
+from marltrain.envs.rotating import RotatingVectorEnv
 from marltrain.envs.vector import VectorEnv
 from marltrain.envs.workers.ray_worker import EnvActor
 from marltrain.envs.workers.shared import Block
 from marltrain.envs.workers.worker import Order, WorkerFailure, answer
 from marltrain.policies.agents.agent_learner import each_array
-from marltrain.trainer.cluster.acting_learner import ActingLearner, Columns
+from marltrain.trainer.cluster.acting_learner import ActingLearner
 from marltrain.trainer.cluster.acting_set import ActingSet
+from marltrain.trainer.cluster.columns import Columns
 from marltrain.trainer.cluster.initial_priorities import RunnerRating
 from marltrain.trainer.cluster.messages import Acting, ActingTasks, Fragment, Request, Start
-from marltrain.trainer.cluster.stepped_envs import SteppedEnvs
+from marltrain.trainer.cluster.stepped_envs import HeldMatchesVectorEnv, SteppedEnvs
 from marltrain.trainer.collecting.rollout import Actors, check_extras
 from marltrain.trainer.seats.seats import LearnerSeats
 
@@ -69,11 +70,11 @@ class RunnerActor(EnvActor):
                 for name, values in acted.extras.items():
                     if name in kept:
                         view.put(kept[name][t], values)
+            self._envs.send(actors.actions)
             actions[t] = self._chosen.actions
             if rating is not None:
                 now = {group: {name: array[t] for name, array in kept.items()} for group, kept in extras.items()}
                 rating.record_actions(actors.actions, now)
-            self._envs.send(actors.actions)
             given = answer(self._chunk, self._task, self._games.sent, Order(t))
             if given.failure is not None:
                 return Fragment.failed(given.failure, of_agents=False)
@@ -87,7 +88,7 @@ class RunnerActor(EnvActor):
         for learner in self._learners:
             learner.settle()
         return Fragment(
-            outcomes, actions, extras, reports,
+            outcomes, actions, self._by_game(extras), reports,
             tuple(
                 each_array(carry, partial(_by_seat, seats=view.seats))
                 for carry, view in zip(actors.carries, actors.views, strict=True)
@@ -96,6 +97,16 @@ class RunnerActor(EnvActor):
             tuple(learner.generators for learner in self._learners),
             self._chunk.snapshot(), seconds, errors,
         )  # fmt: skip
+
+    def _by_game(self, extras: Mapping[int, dict[str, Array]]) -> Mapping[int, Mapping[str, Array]]:
+        """Return outputs of acts [T, P * M, W, ...] as those of the game's players [T, P, n, ...]."""
+        if self._columns.matches == 1:
+            return extras
+        by_game = self._columns.by_game
+        return {
+            group: {name: np.stack([by_game(now) for now in array]) for name, array in kept.items()}
+            for group, kept in extras.items()
+        }
 
     def _load(self, acting: Sequence[Acting | None]) -> None:
         """Act by what was sent."""
@@ -125,12 +136,12 @@ class RunnerActor(EnvActor):
 
     def _take(self, acting_tasks: ActingTasks) -> None:
         """Build the learners of a run."""
-        task, own = self._task, self._task.high - self._task.low
-        columns = Columns(task.num_envs, task.low, task.high)
+        task, matches = self._task, max(1, len(acting_tasks.matches))
+        self._columns = columns = Columns(task.low, task.high, task.num_envs // matches, matches)
         self._tasks = acting_tasks.tasks
-        self._numbers = np.zeros((acting_tasks.sets, own), np.int64)
+        self._numbers = np.zeros((acting_tasks.sets, task.high - task.low), np.int64)
         self._sets = {
-            i: ActingSet(columns, self._numbers[each.follows])
+            i: ActingSet(each, columns, self._numbers[each.follows])
             for i, each in enumerate(acting_tasks.tasks) if each.follows >= 0
         }  # fmt: skip
         self._learners = [
@@ -144,9 +155,10 @@ class RunnerActor(EnvActor):
             )
             for learner, each in zip(self._learners, acting_tasks.tasks, strict=True)
         ]  # fmt: skip
-        self._see(acting_tasks.rotation)
-        self._actors = Actors(task.spec, seats, own, "act")
-        self._actors.actions = self._chosen.arrays.actions
+        self._see(acting_tasks, columns)
+        self._actors = Actors(self._envs.spec, seats, columns.width, "act")
+        if matches == 1:
+            self._actors.actions = self._chosen.arrays.actions
         self._rating = None
         if (rating := acting_tasks.rating) is not None:
             rates = [
@@ -155,19 +167,25 @@ class RunnerActor(EnvActor):
             ]
             self._rating = RunnerRating(rating, task, rates)
         self._extras = {
-            group: {name: ((shape[0], own, *shape[2:]), dtype) for name, (shape, dtype) in kept.items()}
+            group: {name: ((shape[0], columns.width, *shape[2:]), dtype) for name, (shape, dtype) in kept.items()}
             for group, kept in acting_tasks.extras.items()
         }
 
-    def _see(self, rotation: Rotation | None) -> None:
-        """See the environments by entries of the line-up, where these change seats."""
+    def _see(self, acting_tasks: ActingTasks, columns: Columns) -> None:
+        """See the environments by entries of the line-up, where these change seats, and by match.
+
+        The actions that are sent, `_chosen`, are those by entry.
+        """
         task = self._task
         self._games = SteppedEnvs(task, self._chunk, self._block.arrays.step)
         self._envs: VectorEnv = self._games
         self._chosen = self._block
-        if rotation is not None:
-            self._envs = RotatingVectorEnv(self._games, rotation, task.low)
+        if acting_tasks.rotation is not None:
+            self._envs = RotatingVectorEnv(self._games, acting_tasks.rotation, task.low)
             self._chosen = Block.empty(task.spec, task.high - task.low)
+        if acting_tasks.matches:
+            actions = self._chosen.arrays.actions
+            self._envs = HeldMatchesVectorEnv(self._envs, acting_tasks.matches, columns, actions)
 
 
 def _flat(array: Array) -> Array:

@@ -112,6 +112,11 @@ class RunnerVectorEnv(RayVectorEnv):
     _pool: RunnerPool
     known: Mapping[str, Array] | None = None
 
+    def __init__(self, source: Any, num_envs: int, *, replaces: bool, **arguments: Any) -> None:
+        """Start the runners, see `RayVectorEnv`.  replaces: whether another one takes the place of a lost one."""
+        self._replaces = replaces
+        super().__init__(source, num_envs, **arguments)
+
     @property
     def pool(self) -> RunnerPool:
         """The runners."""
@@ -173,7 +178,7 @@ class RunnerVectorEnv(RayVectorEnv):
         """Bring the environments of lost runners to a snapshot in others, within `timeout` seconds.
 
         Returns whether all environments were divided among the runners anew and brought there; here, each lost runner
-        is replaced instead. Raises WorkerError with on_fault="raise", and EnvError if too many were lost.
+        is replaced instead. Raises WorkerError if none is to be replaced, and EnvError if too many were lost.
         """
         for loss in losses:
             self._replaced(loss, snapshot, kept, timeout)
@@ -181,7 +186,7 @@ class RunnerVectorEnv(RayVectorEnv):
 
     def _replaced(self, loss: Loss, snapshot: Mapping[str, Array], kept: Mapping[str, Array], timeout: float) -> None:
         """Start another runner in place of a lost one."""
-        if self._fault_policy.on_fault == "raise":
+        if not self._replaces:
             raise self._pool.error(loss)
         answer: bytes | Loss = loss
         while isinstance(answer, Loss):

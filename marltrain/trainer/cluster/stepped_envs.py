@@ -1,15 +1,22 @@
-"""SteppedEnvs: the environments of a runner as the innermost part of wrappers, which the runner itself steps."""
+"""The environments of a runner as vector environments, which the runner itself steps, and by match."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
-from marltrain.core.layout import Array
-from marltrain.core.spec import Step
+import numpy as np
+
+from marltrain.core.layout import Array, map_tree
+from marltrain.core.spec import BY_ENV, Step
+from marltrain.envs.matches import match_spec
 from marltrain.envs.native.batch import GameBatch
 from marltrain.envs.python.chunk import Chunk
-from marltrain.envs.vector import LocalVectorEnv
+from marltrain.envs.vector import LocalVectorEnv, VectorEnv
 from marltrain.envs.workers.worker import Task
+from marltrain.envs.wrapper import VectorEnvWrapper
+from marltrain.trainer.cluster.columns import Columns
 
 
 class SteppedEnvs(LocalVectorEnv):
@@ -36,3 +43,54 @@ class SteppedEnvs(LocalVectorEnv):
     def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
         """Return the present Step."""
         return self._step, []
+
+
+class HeldMatchesVectorEnv(VectorEnvWrapper):
+    """The environments of a runner by match: what `MatchesVectorEnv` shows of them, as `Columns` arranges them.
+
+    Cells that the runner does not hold never have a turn.
+    """
+
+    def __init__(self, envs: VectorEnv, names: Sequence[str], columns: Columns, actions: tuple[Array, ...]) -> None:
+        """Take the environments.  names: of the matches.  actions: where those by game are written."""
+        self.envs, self.source, self.spec = envs, envs.source, match_spec(envs.spec, names)
+        self.num_envs, self._columns, self._actions = columns.width, columns, actions
+        self._valid = np.tile(columns.valid, (len(envs.spec.players), 1))
+
+    def reset(self, seed: int) -> Step:
+        """See VectorEnv."""
+        return self._by_match(self.envs.reset(seed))
+
+    def send(self, actions: tuple[Array, ...]) -> None:
+        """See VectorEnv."""
+        for given, own in zip(actions, self._actions, strict=True):
+            own[...] = self._columns.by_game(given)
+        self.envs.send(self._actions)
+
+    def recv(self) -> Step:
+        """See VectorEnv."""
+        return self._by_match(self.envs.recv())
+
+    def restore(self, saved: Mapping[str, Array]) -> tuple[Step, list[tuple[int, str]]]:
+        """See VectorEnv."""
+        step, restarted = self.envs.restore(saved)
+        return self._by_match(step), restarted
+
+    def _by_match(self, step: Step) -> Step:
+        """Return a Step by match, in which the players of an ended episode have ended, as `ended` cannot tell it."""
+        by_match = self._columns.by_match
+
+        def each(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map_tree(by_match, own) for own in value)
+            return map_tree(by_match, value)
+
+        views = {f.name: each(getattr(step, f.name)) for f in fields(Step) if f.name not in BY_ENV}
+        ended = by_match(np.tile(step.ended, (len(step.reward), 1)))
+        views |= {name: tuple(own & self._valid for own in views[name]) for name in ("turn", "alive")}
+        views["truncated"] = (views["truncated"] | ended) & self._valid
+        views["terminated"] &= self._valid
+        width = self.num_envs
+        return Step(
+            **views, ended=np.zeros(width, bool), episode=np.zeros(width, np.int64), state=None, final_state=None
+        )

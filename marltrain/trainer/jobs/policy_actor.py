@@ -18,7 +18,8 @@ from marltrain.core.spec import PlayerSpec
 from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.batches.player_one_hot import observed_by
 from marltrain.processes.ray_actors import Served
-from marltrain.trainer.cluster.acting_learner import ActingLearner, Columns
+from marltrain.trainer.cluster.acting_learner import ActingLearner
+from marltrain.trainer.cluster.columns import Columns
 from marltrain.trainer.cluster.messages import Acting, ActingTask
 from marltrain.trainer.jobs.messages import Answer
 
@@ -65,7 +66,7 @@ class PolicyActor(Served):
 
         players: all of the environment.  tasks: the learners that act.  seed: that of the run, for exploration.
         """
-        self._learners = [ActingLearner(task, Columns(1, 0, 1)) for task in tasks]
+        self._learners = [ActingLearner(task, Columns(0, 1, 1)) for task in tasks]
         self._seats = {
             task.names[p]: _Seat(players[p], task.identity, learner, row, generator(seed, "serve", int(p)))
             for task, learner in zip(tasks, self._learners, strict=True)

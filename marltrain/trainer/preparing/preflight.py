@@ -117,7 +117,7 @@ def check_matches(names: Sequence[str], setup: TrainerSetup) -> TrainerSetup:
     """
     settings = setup.settings
     refused = {
-        f"runners={settings.runners}": settings.runners is not None, "copies of the environment": setup.source.copies,
+        "copies of the environment": setup.source.copies,
         "shared_memory=True": settings.shared_memory, "team_reward": setup.team_reward is not None,
         'on_fault="restart"': settings.on_fault == "restart",
     }  # fmt: skip

@@ -119,10 +119,12 @@ def prepare(setup: TrainerSetup, call: TrainCall, stack: ExitStack) -> tuple[Run
     if found is not None:
         setup = replace(setup, seed=seed_of(found, setup.settings.seed))
     matches = call.agents.names if isinstance(call.agents, Matches) else ()
+    replaces = setup.settings.on_fault != "raise"
     if matches:
         setup = check_matches(matches, setup)
     settings = setup.settings
-    result = setup.vector_env(settings.num_train_envs, "train", with_state=_read_state(without_seats(call.agents)))
+    with_state = _read_state(without_seats(call.agents))
+    result = setup.vector_env(settings.num_train_envs, "train", with_state=with_state, replaces=replaces)
     games = stack.enter_context(closed(result, setup.source.name))
     try_team_reward(setup.team_reward, plain_names(games.spec.names, len(setup.source.copies)))
     call = call.seated(games.spec)

@@ -57,8 +57,13 @@ class TrainerSetup:
     display: Display
     only_checkpoints: bool
 
-    def vector_env(self, num_envs: int, role: str, *, with_state: bool = False) -> VectorEnv:
-        """Return `num_envs` environments; role: "train" or "test".  with_state: see `make_vector`."""
+    def vector_env(
+        self, num_envs: int, role: str, *, with_state: bool = False, replaces: bool = True
+    ) -> VectorEnv:  # fmt: skip
+        """Return `num_envs` environments; role: "train" or "test".
+
+        with_state: see `make_vector`.  replaces: see `RunnerVectorEnv`.
+        """
         settings = self.settings
         if settings.runners is not None and role == "train":
             from marltrain.trainer.cluster.elastic import ElasticVectorEnv  # loads learners
@@ -68,6 +73,7 @@ class TrainerSetup:
                 "num_workers": settings.runners, "resources": settings.resources, "address": settings.address,
                 "timeout": settings.timeout, "with_state": with_state, "recording": True,
                 "handling": FaultPolicy(settings.on_fault, settings.max_env_restarts), "record": settings.record,
+                "replaces": replaces,
             }  # fmt: skip
             if (least := settings.least_runners) is not None:
                 return ElasticVectorEnv(self.source, num_envs, least=least, **arguments)

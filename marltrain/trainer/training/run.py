@@ -147,7 +147,10 @@ class Run:
     def tell_sets(self) -> None:
         """Tell sets of policies the counts; drop the rollouts of learners to which they have given other weights."""
         counts = self.counters
-        for match in self.actors.cast.collected(counts.env_steps, counts.episodes):
+        matches = self.actors.cast.collected(counts.env_steps, counts.episodes)
+        if matches:
+            self.collector.settle()  # later acts use the new weights
+        for match in matches:
             self.updates.drop_rollouts(self.context.seating.agents[match])
 
     def over(self) -> bool:
