@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array
-from marltrain.rivals.standings import COUNTS, POINTS, STEP, expected
-from marltrain.storage.checks import MOST_COUNTED, counted, finite, within
+from marltrain.rivals.standings import COUNTS, POINTS, STEP, expected, restored_members, restored_numbers
 from marltrain.storage.state import State
 
 SUMS = ("returns", "points", "games")
@@ -115,22 +113,13 @@ class LeagueResults:
     def restore(self, state: State, members: int) -> None:
         """Restore what `state` returned of this number of members; raises SaveError for values that do not fit."""
         shape = (self.learners, self.learners + members)
-        for name in COUNTS:
-            counts = within(state.place(name), state.array(name, np.int64, shape), 0, MOST_COUNTED)
-            setattr(self, name, counts.copy())
-        for name in SUMS:
-            setattr(self, name, finite(state.place(name), state.array(name, np.float64, shape)).copy())
-        self.names = state.values("names", str)
-        self.env_steps = [counted(state.place("env_steps"), steps) for steps in state.values("env_steps", int)]
-        if not len(self.names) == len(self.env_steps) == members:
-            raise SaveError(
-                f"{state.place('names')} and {state.place('env_steps')} must have a value for each of {members} "
-                f"members, got {len(self.names)} and {len(self.env_steps)}"
-            )
-        self.recent = finite(state.place("recent"), state.array("recent", np.float64, (self.learners, 2))).copy()
-        self.ratings = finite(state.place("ratings"), state.array("ratings", np.float64, shape[1:])).copy()
-        count = state.array("count", np.int64, (self.learners,))
-        self.count = within(state.place("count"), count, 0, MOST_COUNTED).copy()
+        numbers = restored_numbers(state, COUNTS, SUMS, shape)
+        numbers |= restored_numbers(state, ("count",), (), shape[:1])
+        numbers |= restored_numbers(state, (), ("ratings",), shape[1:])
+        numbers |= restored_numbers(state, (), ("recent",), (self.learners, 2))
+        for name, array in numbers.items():
+            setattr(self, name, array)
+        self.names, self.env_steps = restored_members(state, members)
 
 
 class LearnerResults:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array
-from marltrain.storage.checks import MOST_COUNTED, counted, finite, of_type, within
+from marltrain.storage.checks import MOST_COUNTED, counted, finite, within
 from marltrain.storage.state import State
 
 STEP = 16.0
@@ -167,22 +168,37 @@ class Standings:
 
     def restore(self, state: State, members: int) -> None:
         """Restore what `state` returned of this number of members; raises SaveError for values that do not fit."""
-        for name in COUNTS:
-            setattr(self, name, within(state.place(name), state.array(name, np.int64, (members,)), 0, MOST_COUNTED))
-        for name in SUMS:
-            setattr(self, name, finite(state.place(name), state.array(name, np.float64, (members,))))
-        for name in (*COUNTS, *SUMS):
-            setattr(self, name, getattr(self, name).copy())
-        self.names = [of_type(state.place("names"), name, str) for name in state.values("names", str)]
-        self.env_steps = [counted(state.place("env_steps"), steps) for steps in state.values("env_steps", int)]
-        if not len(self.names) == len(self.env_steps) == members:
-            raise SaveError(
-                f"{state.place('names')} and {state.place('env_steps')} must have a value for each of {members} "
-                f"members, got {len(self.names)} and {len(self.env_steps)}"
-            )
+        for name, array in restored_numbers(state, COUNTS, SUMS, (members,)).items():
+            setattr(self, name, array)
+        self.names, self.env_steps = restored_members(state, members)
         self.learners = state.value("learners", float)
         if not np.isfinite(self.learners):
             raise SaveError(f"{state.place('learners')} must be finite, got {self.learners}")
+
+
+def restored_numbers(
+    state: State, counts: Sequence[str], sums: Sequence[str], shape: tuple[int, ...]
+) -> dict[str, Array]:
+    """Return copies of saved counts, int64, and sums, float64; raises SaveError for other shapes and values."""
+    found = {
+        name: within(state.place(name), state.array(name, np.int64, shape), 0, MOST_COUNTED) for name in counts
+    } | {name: finite(state.place(name), state.array(name, np.float64, shape)) for name in sums}
+    return {name: array.copy() for name, array in found.items()}
+
+
+def restored_members(state: State, members: int) -> tuple[list[str], list[int]]:
+    """Return the saved names of all members, and the env steps at which they entered.
+
+    Raises SaveError for another number of members, and for values of another type.
+    """
+    names = state.values("names", str)
+    steps = [counted(state.place("env_steps"), number) for number in state.values("env_steps", int)]
+    if not len(names) == len(steps) == members:
+        raise SaveError(
+            f"{state.place('names')} and {state.place('env_steps')} must have a value for each of {members} members, "
+            f"got {len(names)} and {len(steps)}"
+        )
+    return names, steps
 
 
 def expected(difference: Array) -> Array:
