@@ -1,6 +1,6 @@
 """Pools and leagues compared: agents trained against themselves alone, against past versions, and in a league.
 
-    python benchmarks/pools.py [tictactoe] [connect-four] [--algo ppo] [--way pool] [--seeds 3] [--share 1.0]
+    python benchmarks/pools.py [tictactoe] [connect-four] [leduc] [--algo ppo] [--way pool] [--seeds 3] [--share 1.0]
 
 Ways of training, with the same env steps: "alone", one agent in both seats; "pool", half of the games against past
 versions, chosen by priorities, half against the agent itself; "random", the same with four past versions and a random
@@ -11,7 +11,9 @@ A line for each seed and way: the share of 2,000 games from each seat that the f
 to random play; its mistakes; and the earlier versions, one of each sixth of the run, to which it loses
 (`RoundRobin.regressions`). Mistakes: in tic-tac-toe the games lost of all that opponents can play, from both seats; in
 connect four the share of moves that give away the result of 200 positions with 13 to 24 stones and of 200 with 25 to
-36. Seconds are those of one core, for the training; the first include compilation.
+36; in Leduc poker the exploitability of the policy, with exploration. A game of Leduc is won by the player with the
+higher return, as in `round_robin` and in reports; the smallest mean return against an earlier version, in chips, is
+printed, too. Seconds are those of one core, for the training; the first include compilation.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
+
 import marltrain as mt
-from benchmarks.strength import BOARD, FOUR, given_away, lost_of_all, lost_to_random
+from benchmarks.strength import BOARD, FOUR, LEDUC, given_away, lost_of_all, lost_to_random
 
 VERSIONS, GAMES, PAIR_GAMES = 6, 2_000, 100
-TASKS = {"tictactoe": (BOARD, 60 * 4_096), "connect-four": (FOUR, 120 * 4_096)}
+TASKS = {"tictactoe": (BOARD, 60 * 4_096), "connect-four": (FOUR, 120 * 4_096), "leduc": (LEDUC, 120 * 4_096)}
 """Games, and their env steps, in whole rollouts for each of the versions."""
 WAYS: dict[str, dict[str, Any] | None] = {
     "alone": None, "pool": {"size": 16}, "random": {"size": 4, "choose": "uniform", "members": [mt.RandomAgent()]},
@@ -75,6 +79,8 @@ def mistakes(env: str, agent: Any) -> str:
     """Return the mistakes of an agent, as text."""
     if env == BOARD:
         return f"{lost_of_all(agent):.0f} games"
+    if env == LEDUC:
+        return f"exploitability {mt.exploitability([agent, agent], LEDUC):.2f}"
     return " and ".join(f"{given_away(agent, stage):.1%}" for stage in ("middle", "end"))
 
 
@@ -95,12 +101,14 @@ def main() -> None:
                 start = time.process_time()
                 versions = trained(env, steps, seed, given.algo, way)
                 seconds = time.process_time() - start
-                table = mt.round_robin(versions, env, episodes=PAIR_GAMES, num_test_envs=64).regressions("final")
+                played = mt.round_robin(versions, env, episodes=PAIR_GAMES, num_test_envs=64)
+                table, own = played.regressions("final"), played.returns[played.names.index("final")]
                 lost = " and ".join(f"{count / GAMES:.1%}" for count in lost_to_random(env, versions["final"], GAMES))
                 worse = ", ".join(table.index[table["regresses"]]) or "none"
                 print(
                     f"  seed {seed}, {way}: {lost}; {mistakes(env, versions['final'])}; "
-                    f"{worse} (least score {table['score'].min():.2f}); {seconds:.0f} s",
+                    f"{worse} (least score {table['score'].min():.2f}, least mean return {np.nanmin(own):+.2f}); "
+                    f"{seconds:.0f} s",
                     flush=True,
                 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import marltrain as mt
 
-BOARD, FOUR = "marltrain/tictactoe_v3", "marltrain/connect_four_v3"
+BOARD, FOUR, LEDUC = "marltrain/tictactoe_v3", "marltrain/connect_four_v3", "marltrain/leduc_poker_v1"
 STONES = {"beginning": (100, 8, 12), "middle": (200, 13, 24), "end": (200, 25, 36)}
 """Positions of connect four by their stage: number, and the range of the number of stones."""
 

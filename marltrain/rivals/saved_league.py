@@ -27,7 +27,6 @@ from marltrain.storage.files import complete_folder
 from marltrain.storage.state import State
 from marltrain.tools.saved_run import environment_of
 from marltrain.trainer.reporting.config_file import CONFIG, read_config
-from marltrain.trainer.reporting.curves import read_tests
 from marltrain.trainer.reporting.history import EPISODES_FILE, TESTS_FILE
 from marltrain.trainer.saving.checkpoint import FoundCheckpoint, all_of, find, newest
 
@@ -189,15 +188,13 @@ def _in_checkpoint(folder: Path, found: FoundCheckpoint | None, seats: Sequence[
 def _kept(folder: Path, seats: Sequence[Mapping[str, Any]]) -> list[_Found]:
     """Return the agents in all checkpoints of a run, and its best agents.
 
-    A killed run may have best agents whose test is not yet in the table of tests: their env steps are not known, and
-    they are left out.
+    Best agents that an earlier version of marltrain has saved do not tell their env steps, and are left out.
     """
     found = [_in_checkpoint(folder, find(path), seats) for path in all_of(folder)]
     if (folder / BEST / DESCRIPTION).is_file():
-        tests = read_tests(folder)
-        steps = tests["env_steps"][tests["best"].astype(bool)].tolist()
-        if steps:
-            found.append(_Found(read_agents(folder / BEST), float(steps[-1]), f"{BEST}/", best=True))
+        best = read_agents(folder / BEST)
+        if best.env_steps is not None:
+            found.append(_Found(best, float(best.env_steps), f"{BEST}/", best=True))
     return found
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SaveError
+from marltrain.policies.agents.files import write_agents
 from marltrain.rivals.rate_league import report_of
 from marltrain.rivals.round_robin import RoundRobin
 from marltrain.rivals.saved_league import RatedPlayer, read_league
@@ -144,14 +144,14 @@ def test_versions_of_a_run_without_a_pool_are_its_checkpoints(plain_run):
         assert found.keys() == expected.keys() and all((found[name] == array).all() for name, array in expected.items())
 
 
-def test_best_agents_whose_test_is_not_in_the_table_are_left_out(plain_run, tmp_path):
+def test_best_agents_tell_their_env_steps_themselves(plain_run, tmp_path):
     """Tables are written more rarely than agents: of a killed run the row of the best test may be missing."""
     killed = shutil.copytree(plain_run, tmp_path / "killed")
-    shutil.copytree(killed / "last", killed / "best", dirs_exist_ok=True)
-    tests = pd.read_parquet(killed / "history.parquet")
-    tests[:0].to_parquet(killed / "history.parquet")
-    names = [player.name for player in read_league(killed, members=9).players]
-    assert names[2:] == [f"player_{i} at {steps}" for steps in (32, 64) for i in (0, 1)] + ["random"]
+    best, players = mt.load(killed / "last"), ["player_0", "player_1"]
+    for steps, found in ((None, []), (70, [f"player_{i} best 70" for i in (0, 1)])):
+        write_agents(killed / "best", best, players=players, env_steps=steps)
+        names = [player.name for player in read_league(killed, members=9).players]
+        assert names[2:] == [f"player_{i} at {at}" for at in (32, 64) for i in (0, 1)] + found + ["random"]
 
 
 def test_learners_and_versions_of_a_league(tmp_path):

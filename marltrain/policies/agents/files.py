@@ -16,6 +16,7 @@ from marltrain.core.errors import AgentError, SaveError, shown, warn
 from marltrain.core.layout import Array
 from marltrain.policies.agents.custom_objects import CustomObjects
 from marltrain.policies.batches.batch import AgentState
+from marltrain.storage.checks import counted
 from marltrain.storage.files import check_free, complete_folder, path_of, read_arrays, replacing_folder, write_arrays
 from marltrain.storage.manifest import Manifest
 
@@ -31,6 +32,9 @@ PLAYERS = "players"
 """Optional key of the seats' names."""
 BY_NAME = "by_name"
 """Optional key, True if the agents were saved as a mapping from the seats' names."""
+ENV_STEPS = "env_steps"
+"""Optional key: env steps of the run that saved the agents."""
+OPTIONAL = {PLAYERS, BY_NAME, ENV_STEPS}
 
 
 class Saveable(Protocol):
@@ -48,6 +52,7 @@ class SavedAgents(NamedTuple):
 
     file: path of the description.  states: state of each distinct agent.  seats: index of the agent in each seat.
     players: the seats' names, or empty.  by_name: whether the agents were saved as a mapping from these.
+    env_steps: of the run that saved them; None: no run did, or one of an earlier version.
     """
 
     file: Path
@@ -55,12 +60,18 @@ class SavedAgents(NamedTuple):
     seats: list[int]
     players: Sequence[str]
     by_name: bool
+    env_steps: int | None = None
 
 
 def write_agents(
-    path: str | Path, seated: Sequence[Saveable], *, players: Sequence[str] | None = None, by_name: bool = False
+    path: str | Path,
+    seated: Sequence[Saveable],
+    *,
+    players: Sequence[str] | None = None,
+    by_name: bool = False,
+    env_steps: int | None = None,
 ) -> None:
-    """Write the agents of seats; see `saving.save`."""
+    """Write the agents of seats; see `saving.save`.  env_steps: of the run that saves them."""
     path = path_of(path)
     distinct = check_seated(seated, players)
     check_free(path, DESCRIPTION, "agents")
@@ -75,6 +86,7 @@ def write_agents(
         entries = [{"info": state.info, "arrays": shapes_of(state.arrays)} for state in states]
         named: dict[str, Any] = {} if players is None else {PLAYERS: list(players)}
         named |= {BY_NAME: True} if by_name else {}
+        named |= {} if env_steps is None else {ENV_STEPS: env_steps}
         FILES.write(folder, {"agents": entries, "seats": seats, **named})
 
 
@@ -92,12 +104,14 @@ def read_agents(path: str | Path) -> SavedAgents:
     folder = folder_of_agents(path)
     if not (folder / DESCRIPTION).is_file() and (folder / WEIGHTS_ONLY).is_file():
         raise SaveError(f"{folder}: holds weights alone: make the agents, and load them with agent.load_weights")
-    file, description = folder / DESCRIPTION, FILES.read(folder, {"agents", "seats"}, {PLAYERS, BY_NAME})
+    file, description = folder / DESCRIPTION, FILES.read(folder, {"agents", "seats"}, OPTIONAL)
     _check(file, description)
     parts = parts_of_agents(folder / WEIGHTS, [entry["arrays"] for entry in description["agents"]])
     states = [AgentState(entry["info"], arrays) for entry, arrays in zip(description["agents"], parts, strict=True)]
     players = description.get(PLAYERS, ())
-    return SavedAgents(file, states, description["seats"], players, description.get(BY_NAME, False))
+    return SavedAgents(
+        file, states, description["seats"], players, description.get(BY_NAME, False), description.get(ENV_STEPS)
+    )
 
 
 def folder_of_agents(path: str | Path) -> Path:
@@ -133,6 +147,8 @@ def _check(file: Path, found: Mapping[str, Any]) -> None:
     if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise SaveError(f'{file}: "agents" must list objects with "info" and "arrays"')
     seats_of(file, found, len(entries))
+    if ENV_STEPS in found:
+        counted(f'{file}: "{ENV_STEPS}"', found[ENV_STEPS])
     by_name, players = found.get(BY_NAME, False), found.get(PLAYERS, [])
     if type(by_name) is not bool or (by_name and len(set(players)) != len(found["seats"])):
         raise SaveError(f'{file}: "{BY_NAME}" is true or false, and true needs different "{PLAYERS}", got {by_name!r}')

@@ -93,7 +93,7 @@ def restored_agents(
     found: SavedAgents, custom_objects: Mapping[Any, Any] | None, backend: str | None, device: str | None
 ) -> list[Agent]:
     """Return the agents of the seats; see `load`."""
-    file, states, seats, players, _ = found
+    file, states, seats, players = found[:4]
     shared = CustomObjects(custom_objects or {}, states, seats, players)
     for state in states:
         check_place(state.info, backend, device)

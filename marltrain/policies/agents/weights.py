@@ -94,8 +94,7 @@ def _read(path: str | Path) -> tuple[Path, list[AgentState], Sequence[int], Sequ
     """
     folder = folder_of_agents(path)
     if (folder / DESCRIPTION).is_file():
-        file, states, seats, players, _ = read_agents(folder)
-        return file, states, seats, players
+        return read_agents(folder)[:4]
     file, found = folder / WEIGHTS_ONLY, FILES.read(folder, {"agents", "seats"}, {PLAYERS})
     entries = found["agents"]
     if not isinstance(entries, list) or not all(

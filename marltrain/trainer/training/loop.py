@@ -12,6 +12,7 @@ from marltrain.trainer.seats.devices import device_lines
 from marltrain.trainer.training.finish import finish
 from marltrain.trainer.training.requests import serve
 from marltrain.trainer.training.run import Run
+from marltrain.trainer.training.run_files import remove_later_best
 from marltrain.trainer.training.snapshot import checkpoint_if_due, last_checkpoint, restore
 from marltrain.trainer.training.testing import last_test, play_test
 
@@ -81,6 +82,7 @@ def _resume(run: Run, found: FoundCheckpoint) -> None:
     """Restore the run from a checkpoint; play a test that was due there."""
     restarted = restore(run, found)
     run.written_at = run.counters.env_steps
+    remove_later_best(run)
     _announce(run)
     with found.taken():
         run.context.all_callbacks.restore(found.state.part("callbacks"))

@@ -208,6 +208,7 @@ def flipped(folder):
         (lambda folder: changed(folder, seats=[False]), r'agents\.json: "seats" must name each'),
         (lambda folder: changed(folder, agents=[{"info": {}}]), r'agents\.json: "agents" must list'),
         (lambda folder: changed(folder, by_name=True), r'"by_name" is true or false, and true needs .*, got True'),
+        (lambda folder: changed(folder, env_steps=-1), r'agents\.json: "env_steps" must be from 0'),
         (lambda folder: changed(folder, by_name=1, players=["a"]), r'"by_name" is true or false, .*, got 1'),
         (lambda folder: changed(folder, files={}), r'agents\.json: "files" must name agents\.safetensors'),
         (lambda folder: changed(folder, files={WEIGHTS: 1, "../x": 1}), r'agents\.json: "files" must name agents'),
