@@ -15,8 +15,9 @@ from marltrain.policies.compiled.network import forward
 PART = np.dtype([(name, np.int64) for name in ("act", "begin", "noise", "by_row", "used")])
 """Members that are computed together: numbers and addresses.
 
-act: of the ACT of its K agents; the arrays of observations, masks, flags and actions have one row for each seat and
-environment, [B], and all parts have the same.  begin: number of the part's first agent among those of all parts.
+act: of the ACT of its K agents, or 0: compiled code does not act for them.  The arrays of observations, masks, flags
+and actions have one row for each seat and environment, [B], and all parts have the same.
+begin: number of the part's first agent among those of all parts.
 noise: number of the act in the noise with which the first act of a call is chosen.
 by_row: whether each row that acts reads the noise of an act of its own.  used: [blocks] int64, the number of the next.
 """
@@ -74,7 +75,8 @@ def act_dealt(address: int, step: int, low: int, high: int, envs: int) -> int:
             action[row] = action[row] if turn[row] else 0
     for i in range(d.parts):
         p = record_at(d.part + i * PART_SIZE, PART)
-        act_part(d, p, act_at(p.act), step, low, high, envs)
+        if p.act:
+            act_part(d, p, act_at(p.act), step, low, high, envs)
     return 0
 
 
