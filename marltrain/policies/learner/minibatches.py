@@ -99,7 +99,7 @@ class Minibatches:
             (index, weight) = (each[:, 0] for each in self._deal(1, rngs))
             dealt = backend.rows(rows, index, self.weight.shape[1])
             dealt["weight"] = backend.tensor(weight)
-            for present, (start, stop) in zip(self._present(), self.edges, strict=True):
+            for present, (start, stop) in zip(self.present(), self.edges, strict=True):
                 rows_of = slice(start * self.block, stop * self.block)
                 yield map_tree(itemgetter((slice(None), rows_of)), dealt), present
 
@@ -114,7 +114,7 @@ class Minibatches:
         """Rows of the first minibatch, which is the widest, with padding."""
         return self.edges[0][1] * self.block
 
-    def _present(self) -> Array:
+    def present(self) -> Array:
         """Return whether each agent has rows in each minibatch of an epoch, [M, K] bool."""
         return self.sizes > 0
 

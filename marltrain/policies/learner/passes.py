@@ -10,16 +10,16 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.policies.backends.shapes import rounded_up
-from marltrain.policies.batches.batch import Rollout
+from marltrain.policies.batches.batch import Rollout, TeamRollout
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.joint import Team
 from marltrain.policies.learner.gradient_pass import GradientPass
 from marltrain.policies.learner.gradient_steps import GradientSteps, due_of
 from marltrain.policies.learner.learner import UpdateSchedule
 from marltrain.policies.learner.mean_metrics import MeanMetrics
-from marltrain.policies.learner.minibatches import Minibatches
+from marltrain.policies.learner.minibatches import Dealt, Minibatches
 from marltrain.policies.learner.phase_draws import PhaseDraws
-from marltrain.policies.learner.team_minibatches import team_minibatches
+from marltrain.policies.learner.team_minibatches import present_in, team_minibatches
 from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, Stack
 
 
@@ -60,7 +60,7 @@ class Passes:
         columns: of all rows.  learn: [K] bool.  batch_size: of minibatches, where the schedule has none.
         All agents make their passes at once; those of a phase with `turns`, one turn after another.
         """
-        if isinstance(batch, Rollout) and self._at_once(batch, columns, learn, schedule, batch_size, metrics):
+        if self._at_once(batch, columns, learn, schedule, batch_size, metrics):
             return
         grouped = [(turns, list(steps)) for turns, steps in groupby(self.steps, key=lambda step: step.phase.turns)]
         for turns, phases in grouped or [(None, [])]:
@@ -136,21 +136,27 @@ class Passes:
         return result
 
     def _at_once(
-        self, batch: Rollout, columns: Columns, learn: Array, schedule: UpdateSchedule, batch_size: int,
+        self, batch: Any, columns: Columns, learn: Array, schedule: UpdateSchedule, batch_size: int,
         metrics: MeanMetrics,
     ) -> bool:  # fmt: skip
         """Make all gradient steps over a rollout in a single call, see `RolloutSteps`; return False if none can."""
-        if (made := self.steps.over_rollouts) is None:
+        made, cut, member = self.steps.over_rollouts, None, self.members[ALONE]
+        if made is None:
             return False
-        cut = self._cut(batch, schedule, batch_size, made.blocks.width, made.blocks.unit, even=True)
-        rows, member = _without_weight(columns[ALONE]), self.members[ALONE]
-        if (found := made.programs(rows, cut.rows)) is None:
+        if isinstance(batch, Rollout):
+            columns = {ALONE: _without_weight(columns[ALONE])}
+            cut = self._cut(batch, schedule, batch_size, made.blocks.width, made.blocks.unit, even=True)
+            present = np.concatenate([cut.present()] * schedule.epochs)
+        elif isinstance(batch, TeamRollout) and schedule.minibatches in (None, 1):
+            present = np.stack([present_in(batch)] * schedule.epochs)
+        else:
             return False
-        dealt = cut.dealt(schedule.epochs, member.rngs("update"))
-        active = (dealt.rows > 0) & learn
-        before = self._counts() + active.cumsum(0) - active
-        due = self.steps.due(active, before)
-        measured = made(*found, rows, dealt, self._numbers(), due)
+        if (found := made.programs(columns, None if cut is None else cut.rows, member.draws.example)) is None:
+            return False
+        active = learn & present
+        due = self.steps.due(active, self._counts() + active.cumsum(0) - active)
+        dealt, drawn = (None, {}) if cut is None else self._dealt(cut, schedule.epochs, due)
+        measured = made(*found, columns, dealt, drawn, self._numbers(), due)
         for each, *values in zip(due, *measured, strict=True):
             for step, own, value in zip(self.steps, each, values, strict=True):
                 if np.count_nonzero(own):
@@ -158,6 +164,23 @@ class Passes:
         ends = self.team.algorithm.ends_update
         self._count((active if ends is None else due[:, 0]).sum(0))
         return True
+
+    def _dealt(self, cut: Minibatches, epochs: int, due: Array) -> tuple[Dealt, dict[int, dict[str, Any]]]:
+        """Deal a rollout, and draw the random numbers of phases, with the numbers of steps that are made one by one.
+
+        due: [P, F, K] bool.  Returns the minibatches, and arrays [P, K, W, ...] by the numbers of the phases.
+        """
+        member, made = self.members[ALONE], dict[int, dict[str, Any]]()
+        if not member.draws:
+            return cut.dealt(epochs, member.rngs("update")), made
+        parts = []
+        for epoch, own in enumerate(np.split(due, epochs)):
+            dealt = cut.dealt(1, member.rngs("update"))
+            for i, each in enumerate(own):
+                member.draws.add(made, dealt.weight[:, i] > 0, each, epoch * len(own) + i, len(due))
+            parts.append(dealt)
+        index, weight = (np.concatenate([getattr(part, name) for part in parts], 1) for name in ("index", "weight"))
+        return Dealt(index, weight, np.concatenate([part.rows for part in parts])), made
 
     def _cut(
         self, batch: Rollout, schedule: UpdateSchedule, batch_size: int, width: Callable[[int], int], block: int,

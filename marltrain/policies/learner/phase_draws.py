@@ -41,6 +41,16 @@ class PhaseDraws:
         self.settle()
         return drawn_rows(self._draws[number], self._rngs, rows)
 
+    def add(self, made: dict[int, dict[str, Any]], rows: Array, due: Array, place: int, places: int) -> None:
+        """Add the numbers of a minibatch to arrays [places, K, B, ...] by the numbers of the phases.
+
+        rows: [K, B] bool, see `of_phase`.  due: [F, K] bool, the agents that draw for each phase.
+        """
+        for number in self._draws:
+            if np.count_nonzero(due[number]):
+                drawn = self.of_phase(number, rows & due[number][:, None])
+                _place(made.setdefault(number, {}), drawn, place, places)
+
     def example(self, rows: int) -> dict[int, dict[str, Any]]:
         """Return arrays as those of an update, by the numbers of the phases; the agents' generators do not change."""
         rngs = [np.random.default_rng(0) for _ in self._rngs]

@@ -23,7 +23,7 @@ def team_minibatches(
     columns: of all rows, [K_i, S * B, ...] of each member and [1, B, ...] of the team.
     """
     if schedule.minibatches in (None, 1):
-        present = np.concatenate([rows.weight.sum(1) > 0 for rows in batch.members])
+        present = present_in(batch)
         for _ in range(schedule.epochs):
             yield columns, present
         return
@@ -31,6 +31,11 @@ def team_minibatches(
     dealt = Minibatches(batch.weight[:, steps], schedule.minibatches, 1, even=True).dealt(schedule.epochs, [rng])
     for index, (rows,) in zip(dealt.index[0], dealt.rows, strict=True):
         yield _of_steps(team, batch, columns, steps[index[:rows]])
+
+
+def present_in(batch: TeamBatch) -> Array:
+    """Return the agents that have rows in a batch, [K] bool."""
+    return np.concatenate([rows.weight.sum(1) > 0 for rows in batch.members])
 
 
 def _of_steps(team: TrainedTeam, batch: TeamBatch, columns: Columns, steps: Array) -> tuple[Columns, Array]:

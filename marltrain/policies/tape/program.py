@@ -155,14 +155,15 @@ class Execution:
     def bind_minibatches(self, arrays: Mapping[str, Array], rows: Array) -> None:
         """Set arrays whose axis 0 are minibatches, and the rows [minibatches, K] of each agent.
 
-        The rows behind them, up to the end of a block of the section `rest`, are computed, too.
+        The rows behind them, up to the end of a block of the section `rest`, are computed, too. A team computes all
+        rows in each minibatch.
         """
         self.exchange({name: array[0] for name, array in arrays.items()})
         self.arrays |= arrays
         for name, array in arrays.items():
             self._addresses["minibatch_steps"][self._numbers[name]] = array.strides[0]
         table = self.program.table
-        blocks, rests = table.blocks_of(rows)
+        blocks, rests = table.blocks_of(rows) if table.by_agent else (np.ones_like(rows), np.zeros_like(rows))
         if rests.any() and not table.rest_rows:
             raise BindingError(f"expected whole blocks of {table.block_rows} rows, got {rows.tolist()} rows")
         self._counts = [np.ascontiguousarray(counts, np.int64) for counts in (blocks, rests)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -115,17 +115,24 @@ class ProgramStep(GradientStep):
         return program
 
     def rollout_program(
-        self, columns: Columns, names: Sequence[str], blocks: RowBlocks, rows: int
+        self, columns: Columns, drawn: Mapping[str, Any], blocks: RowBlocks, rows: int | None
     ) -> RolloutProgram | None:
-        """Return the program for minibatches of `rows` rows of a rollout; None if the phase cannot be recorded.
+        """Return the program for the minibatches of a rollout; None if the phase cannot be recorded.
 
-        columns: of all rows, arrays, with the weights of a minibatch.  names: see `RolloutProgram`.
+        columns: of all rows, arrays; of agents alone without weights.  drawn: the random numbers of a minibatch.
+        rows: of a minibatch of agents alone; None: each minibatch of a team holds all rows.
         """
+        names = list(arrays_in(columns, COLUMNS))
+        given = columns
+        if rows is not None:
+            weight = np.zeros((self.team.num_agents, rows), np.float32)
+            given = {ALONE: {**columns[ALONE], **drawn, "weight": weight}}
+        dealt = [name for name in arrays_in(given, COLUMNS) if name not in names]
         try:
-            made = step_table(self, columns, blocks.block, blocks.rest, rows)
-            if made.blocks and made.table.arena > LARGEST_ARENA:
+            made = step_table(self, given, blocks.block, blocks.rest, rows, dealt)
+            if made.blocks and made.table.arena > LARGEST_ARENA and not self.team.is_joint:
                 less = blocks.smaller(-(-made.table.arena // LARGEST_ARENA))
-                made = step_table(self, columns, less.block, less.rest, rows)
+                made = step_table(self, given, less.block, less.rest, rows, dealt)
         except Exception as error:  # of functions of the user, too; nothing has been changed
             self._fall_back(error)
             return None

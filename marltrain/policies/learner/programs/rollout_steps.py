@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from marltrain.core.layout import Array
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends.base import Forward, Network
 from marltrain.policies.learner.minibatches import Dealt
 from marltrain.policies.learner.programs.program_network import evaluated
@@ -15,31 +16,43 @@ from marltrain.policies.learner.programs.program_step import MOST_PROGRAMS, Prog
 from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in, as_arrays
 from marltrain.policies.learner.programs.rollout_program import RolloutPrograms
 from marltrain.policies.learner.programs.row_blocks import RowBlocks
-from marltrain.policies.learner.trained_team import ALONE
+from marltrain.policies.learner.programs.step_table import WEIGHT
+from marltrain.policies.learner.trained_team import ALONE, Columns
+from marltrain.policies.tape.assembly.table import INDEX
+
+Examples = Callable[[int], Mapping[int, Mapping[str, Any]]]
+"""Number of rows -> arrays [K, rows, ...] like the random numbers of phases, by the numbers of the phases."""
 
 
 def rollout_steps(steps: Sequence[ProgramStep]) -> RolloutSteps | None:
     """Return the steps of a team over rollouts; None if they are made one by one, for each minibatch.
 
-    This is so for teams, for phases with random numbers of their own or with turns of agents, and for algorithms whose
-    updates end early and that have several phases.
+    This is so for phases with turns of agents; for algorithms whose updates end early, and that have several phases,
+    random numbers or a team; and for teams whose phases draw random numbers.
     """
     if not steps:
         return None
     team, phases = steps[0].team, [step.phase for step in steps]
-    plain = all(phase.draw is None and phase.turns is None for phase in phases)
-    ends = team.algorithm.ends_update is not None and [phase.every for phase in phases] != [1]
+    draws = any(phase.draw is not None for phase in phases)
+    ends = team.algorithm.ends_update is not None
+    if any(phase.turns is not None for phase in phases) or (team.is_joint and (draws or ends)):
+        return None
+    if ends and (draws or [phase.every for phase in phases] != [1]):
+        return None
     on_policy = team.algorithm.needs().on_policy and not team.algorithm.prioritized
-    return RolloutSteps(steps) if on_policy and plain and not ends and not team.is_joint else None
+    return RolloutSteps(steps) if on_policy else None
 
 
 class RolloutSteps:
-    """The gradient steps of all phases over all minibatches of a rollout, of agents alone."""
+    """The gradient steps of all phases over all minibatches of a rollout.
+
+    A team has no minibatches: each of its steps reads all rows.
+    """
 
     def __init__(self, steps: Sequence[ProgramStep]) -> None:
         """Store the steps of the phases, in order."""
-        self.steps, self.backend = list(steps), steps[0].backend
-        self.blocks = RowBlocks.of_units(steps[0].team.algorithm.needs().block or 1)
+        self.steps, self.backend, self.team = list(steps), steps[0].backend, steps[0].team
+        self.blocks = RowBlocks.of_units(self.team.algorithm.needs().block or 1)
         self._threads, self._networks = steps[0].threads, dict[str, Forward]()
         self._programs: dict[Any, RolloutPrograms] = {}
 
@@ -49,19 +62,23 @@ class RolloutSteps:
             self._networks = evaluated(nets, self.backend, self.blocks, self._threads)
         return self._networks
 
-    def programs(self, columns: Mapping[str, Any], rows: int) -> tuple[RolloutPrograms, dict[str, Array]] | None:
-        """Return the programs for minibatches of `rows` rows, and the columns as arrays by their names.
+    def programs(
+        self, columns: Columns, rows: int | None, examples: Examples
+    ) -> tuple[RolloutPrograms, dict[str, Array]] | None:
+        """Return the programs, and the columns as arrays by their names; None if steps must be made one by one.
 
-        columns: of the rollout, tensors [K, R, ...] without weights.  None if a step must be made for each minibatch.
+        columns: of the rollout, tensors [K, R, ...]; of agents alone without weights.
+        rows: of a minibatch of agents alone; None: each minibatch of a team holds all rows.
         """
         if any(step.measures or not step.recordable for step in self.steps):
             return None
-        tree = {ALONE: as_arrays(self.backend, columns)}
+        tree = as_arrays(self.backend, columns)
         arrays = arrays_in(tree, COLUMNS)
-        shapes = (rows, *((name, array.shape[2:], array.dtype.char) for name, array in arrays.items()))
+        fixed = 0 if rows is None else 2  # the rows of a rollout of agents alone may be any number
+        shapes = (rows, *((name, array.shape[fixed:], array.dtype.char) for name, array in arrays.items()))
         if (found := self._programs.get(shapes)) is None:
-            tree[ALONE]["weight"] = np.zeros((self.steps[0].team.num_agents, rows), np.float32)
-            made = [step.rollout_program(tree, list(arrays), self.blocks, rows) for step in self.steps]
+            drawn = {} if rows is None else examples(rows)
+            made = [step.rollout_program(tree, drawn.get(step.number, {}), self.blocks, rows) for step in self.steps]
             each = [program for program in made if program is not None]
             if len(each) < len(made):
                 return None
@@ -69,25 +86,39 @@ class RolloutSteps:
         return found, arrays
 
     def __call__(
-        self, programs: RolloutPrograms, arrays: Mapping[str, Array], columns: Mapping[str, Any], dealt: Dealt,
-        numbers: Mapping[str, Any], due: Array,
+        self, programs: RolloutPrograms, arrays: Mapping[str, Array], columns: Columns, dealt: Dealt | None,
+        drawn: Mapping[int, Mapping[str, Any]], numbers: Mapping[str, Any], due: Array,
     ) -> list[Array]:  # fmt: skip
         """Make the steps that are `due` [P, F, K] bool; return the metrics [P, M, K] of each phase.
 
-        programs, arrays: see `programs`.  columns: given there.  numbers: see `GradientStep`.
+        programs, arrays: see `programs`.  columns: given there.  dealt: the minibatches of agents alone.
+        drawn: the random numbers of phases by their numbers, [P, K, W, ...].  numbers: see `GradientStep`.
         Entries of `due` become False where an agent's update ended before.
         """
-        self._compare(columns, dealt, numbers, due)
-        measured = programs.run(list(arrays.values()), numbers, dealt, due, self._threads, self.backend.threads())
+        self._compare(columns, dealt, drawn, numbers, due)
+        rows, given = np.ones((len(due), 1), np.int64), dict[str, Array]()
+        if dealt is not None:
+            rows = dealt.rows
+            given = {INDEX: dealt.index.swapaxes(0, 1), WEIGHT: dealt.weight.swapaxes(0, 1)}
+        own = [given | arrays_in({ALONE: drawn.get(step.number, {})}, COLUMNS) for step in self.steps]
+        columns_of = list(arrays.values())
+        measured = programs.run(columns_of, numbers, own, rows, due, self._threads, self.backend.threads())
         for step, program in zip(self.steps, programs.programs, strict=True):
             step.metrics = program.metrics
             step.moved()
         return measured
 
-    def _compare(self, columns: Mapping[str, Any], dealt: Dealt, numbers: Mapping[str, Any], due: Array) -> None:
+    def _compare(
+        self, columns: Columns, dealt: Dealt | None, drawn: Mapping[int, Mapping[str, Any]], numbers: Mapping[str, Any],
+        due: Array,
+    ) -> None:  # fmt: skip
         """Compare the gradients of a user's algorithm in the first minibatch with the framework's."""
-        if not all(step.compared for step in self.steps):
-            first = self.backend.rows(columns, dealt.index[:, 0], next(leaves(columns)).shape[1])
-            first["weight"] = self.backend.tensor(dealt.weight[:, 0])
-            for step, own in zip(self.steps, due[0], strict=True):
-                step.compare({ALONE: first}, numbers, own)
+        for step, own in zip(self.steps, due[0], strict=True):
+            if step.compared:
+                continue
+            first = columns
+            if dealt is not None:
+                rows = self.backend.rows(columns[ALONE], dealt.index[:, 0], next(leaves(columns)).shape[1])
+                rows |= self.backend.tensor(map_tree(itemgetter(0), drawn.get(step.number, {})))
+                first = {ALONE: {**rows, "weight": self.backend.tensor(dealt.weight[:, 0])}}
+            step.compare(first, numbers, own)

@@ -62,6 +62,12 @@ class BoundTable:
                 named = {f"{HYPER}/{key}/{name}": row for name, row in rows}
                 self.execution.exchange({name: row for name, row in named.items() if name in self._segments})
 
+    def _bind_results(self) -> None:
+        """Bind new arrays for what else the program writes."""
+        for name, segment in self._segments.items():
+            if segment.written and not segment.is_own and name not in self.execution.arrays:
+                self.execution.bind({name: self.execution.empty(name)})
+
     def _move_columns(self, columns: Sequence[Array]) -> None:
         """Let the program read these columns, and keep them, since it has their addresses only."""
         arrays = [columns[i] for i in self._columns.values()]
@@ -97,12 +103,6 @@ class StepProgram(BoundTable):
         arrays = self.execution.arrays
         self.errors: Array | None = arrays.get(f"{MEASURED}/{ERRORS}")
         self.gradients = {name: arrays[GRADIENT + name] for name in step.trains if GRADIENT + name in arrays}
-
-    def _bind_results(self) -> None:
-        """Bind new arrays for what else the program writes."""
-        for name, segment in self._segments.items():
-            if segment.written and not segment.is_own and name not in self.execution.arrays:
-                self.execution.bind({name: self.execution.empty(name)})
 
     def run(
         self, columns: Sequence[Array], numbers: Mapping[str, Any], due: Array, threads: Threads, count: int

@@ -55,14 +55,15 @@ class StepTable:
 
 
 def step_table(
-    step: GradientStep, columns: Columns, block: int, rest: int = 0, rows: int | None = None, *, moves: bool = True
-) -> StepTable:
+    step: GradientStep, columns: Columns, block: int, rest: int = 0, rows: int | None = None,
+    dealt: Iterable[str] = (), *, moves: bool = True,
+) -> StepTable:  # fmt: skip
     """Record the step of a phase for columns of the shapes and types of `columns`, arrays.
 
     The program computes one of the agents alone at a time, in blocks of `block` rows; all agents of a team at once.
     rest: of the smaller blocks behind them; 0: one, of the rows that remain.
-    rows: of a minibatch, whose numbers among those of the columns are the segment `table.INDEX`, and which has weights
-      of its own; None: the columns are those of a minibatch.
+    rows: of a minibatch, whose numbers among those of the columns are the segment `table.INDEX`; None: the columns are
+      those of a minibatch.  dealt: the segments of columns of which each minibatch has its own.
     moves: whether it moves the weights; otherwise it ends with the metrics of the loss, and with the gradients.
     Raises an exception of any type for what cannot be recorded.
     """
@@ -83,7 +84,8 @@ def step_table(
     gradients: Role = "own sum" if moves else "sum"
     given: Role = "rows" if rows is None else "gathered"
     made = recordings["before"].outputs if "before" in recordings else {}
-    roles = _roles(step, columns, made, measured, given) | {f"{GRADIENT}{name}": gradients for name in step.trains}
+    roles = _roles(step, columns, made, measured, given, dealt)
+    roles |= {f"{GRADIENT}{name}": gradients for name in step.trains}
     assembler = Assembler(roles, by_agent=not step.team.is_joint)
     for section, recording in recordings.items():
         assemble(assembler, section, recording)
@@ -94,18 +96,20 @@ def step_table(
 
 
 def _roles(
-    step: GradientStep, columns: Columns, made: Mapping[str, Symbol], measured: Iterable[str], given: Role
-) -> dict[str, Role]:
+    step: GradientStep, columns: Columns, made: Mapping[str, Symbol], measured: Iterable[str], given: Role,
+    dealt: Iterable[str],
+) -> dict[str, Role]:  # fmt: skip
     """Return the roles of the segments that are not the arrays of an agent, or of a team.
 
-    made: what is computed over all rows.  measured: the metrics of the losses.  given: the role of columns.
+    made: what is computed over all rows.  measured: the metrics of the losses.  given: the role of columns, but of
+    those that are `dealt`.
     """
     roles: dict[str, Role] = dict.fromkeys((f"{NORM}/{name}" for name in step.trains), "own")
     roles |= dict.fromkeys((f"{what}/{key}" for what in (FACTOR, FINE, GOING) for key in agents_of(step)), "own")
     if step.team.is_joint:
         return roles | dict.fromkeys(_numbers_of_team(step), "own")
     roles |= {name: given for name, array in arrays_in(columns, COLUMNS).items() if array.ndim > 1}
-    roles[WEIGHT] = "rows"
+    roles |= dict.fromkeys(dealt, "rows")
     for name, value in made.items():
         roles[name] = "own rows" if value.ndim > 1 else "own"
     for name in measured:

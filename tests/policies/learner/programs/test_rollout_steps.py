@@ -222,7 +222,7 @@ def test_a_loss_that_is_not_finite_moves_no_weight_of_its_agent(optimizer, fault
 
 
 ON_POLICY = [name for name in ALL_CASES if name.partition(" ")[0] in
-             ("ppo", "mappo", "a2c", "maa2c", "acer", "coma", "seac", "mmd", "trpo")]  # fmt: skip
+             ("ppo", "mappo", "a2c", "maa2c", "acer", "coma", "seac", "mmd", "trpo", "gail")]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ON_POLICY)
