@@ -148,6 +148,10 @@ class Ring(Rows):
         """
         self._watchers.append(ref(watcher, self._watchers.remove))
 
+    def release(self) -> None:
+        """Forget all holders and watchers: those of a run that has ended may live on in cycles of references."""
+        self._holders, self._watchers = [], []
+
     def _withdraw(self, times: Array, player: Array, env: Array) -> None:
         """Tell the watchers of rows [n] that were drawable and are no longer."""
         for reference in self._watchers:

@@ -176,6 +176,11 @@ class Streams:
         for each in self._stored:
             each.restart(step, envs)
 
+    def release(self) -> None:
+        """End all readers made so far: rows need no longer stay for them. Call it before another run makes its own."""
+        for ring in self.rings.values():
+            ring.release()
+
     def state(self) -> State:
         """Return the complete state of all rings and global states."""
         parts = {str(group): ring_state(ring) for group, ring in self.rings.items()}

@@ -317,6 +317,7 @@ def _streams(previous: Run | None, envs: VectorEnv, seating: Seating, storage: M
         before = previous.context
         pairs = zip(before.seating.agents, seating.agents, strict=True)
         if repr(before.storage) == repr(storage) and all(old is new for old, new in pairs):
+            before.streams.release()
             return before.streams
     return Streams(envs.spec, envs.num_envs, storage)
 

@@ -54,6 +54,21 @@ def test_second_call_without_go_on_is_a_new_run():
     assert (second["num_collected_steps"], second["run_dir"]) == (24, str(Path("run-2").absolute()))
 
 
+@pytest.mark.parametrize("go_on", [True, False])
+def test_memory_does_not_grow_for_readers_of_earlier_calls(go_on):
+    """The run of the first call is kept here, and in Python until cycles of references are collected."""
+    agents, run = ppo(), trainer(steps_per_train=24, test_freq=None, run_dir=False)
+    run.train(agents, [1, 1], plot=False)
+    first = run.run
+    assert first is not None
+    before, rings = streams_of(run), streams_of(run).rings
+    capacities = [ring.capacity for ring in rings.values()]
+    change(run, settings=dataclasses.replace(run.settings, steps_per_train=300))
+    run.train(agents, [1, 1], plot=False, go_on=go_on)
+    assert streams_of(run) is before is first.context.streams
+    assert [ring.capacity for ring in rings.values()] == capacities
+
+
 def test_go_on_plays_new_episodes():
     """The symbols of an episode identify its seed."""
     seen: list[str] = []
