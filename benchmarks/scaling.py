@@ -134,6 +134,9 @@ def _call() -> float:
     """Return the seconds of a call of a Ray actor that does nothing."""
     import ray
 
+    from marltrain.processes.ray_token import ensure_token_file
+
+    ensure_token_file()  # Ray would write it so that all users can read it
     ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, _system_config={"worker_niceness": 0})
     actor = ray.remote(_Nothing).remote()
     ray.get(actor.nothing.remote())

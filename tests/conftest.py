@@ -88,6 +88,9 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return the module `ray`, connected to one local cluster for all tests of this process."""
     import ray
 
+    from marltrain.processes.ray_token import ensure_token_file
+
+    ensure_token_file()  # Ray would write it so that all users can read it
     os.chdir(tmp_path_factory.mktemp("ray"))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     for tries_left in (2, 1, 0):  # Ray gives a start up after 30 s, which a loaded machine may need

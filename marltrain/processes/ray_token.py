@@ -34,7 +34,7 @@ def require_token() -> None:
             "or start a cluster yourself and give its address="
         )
     if not os.environ.get(TOKEN):
-        _ensure_file()
+        ensure_token_file()
     _switch_on()
     if not _has_token():
         raise ConfigError(
@@ -79,7 +79,7 @@ def token_file() -> Path:
     return Path(given) if given else Path.home() / ".ray" / "auth_token"
 
 
-def _ensure_file() -> None:
+def ensure_token_file() -> None:
     """Create the file of the token, or take away the rights of others; raises ConfigError if that is not possible."""
     path = token_file()
     try:
