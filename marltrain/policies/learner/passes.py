@@ -157,10 +157,8 @@ class Passes:
         due = self.steps.due(active, self._counts() + active.cumsum(0) - active)
         dealt, drawn = (None, {}) if cut is None else self._dealt(cut, schedule.epochs, due)
         measured = made(*found, columns, dealt, drawn, self._numbers(), due)
-        for each, *values in zip(due, *measured, strict=True):
-            for step, own, value in zip(self.steps, each, values, strict=True):
-                if np.count_nonzero(own):
-                    metrics.add(step, value, own)
+        for f, (step, values) in enumerate(zip(self.steps, measured, strict=True)):
+            metrics.add_steps(step, values, due[:, f])
         ends = self.team.algorithm.ends_update
         self._count((active if ends is None else due[:, 0]).sum(0))
         return True
