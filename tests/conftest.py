@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -90,7 +91,9 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     from marltrain.processes.ray_token import ensure_token_file
 
-    ensure_token_file()  # Ray would write it so that all users can read it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a file that an earlier session of tests has left readable
+        ensure_token_file()  # Ray would write it so that all users can read it
     os.chdir(tmp_path_factory.mktemp("ray"))
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     for tries_left in (2, 1, 0):  # Ray gives a start up after 30 s, which a loaded machine may need

@@ -16,7 +16,7 @@ from marltrain.trainer.reporting.history import EPISODES_FILE, TESTS_FILE
 from marltrain.trainer.reporting.scalar_logger import ScalarLogger
 
 PICTURE = "metrics.png"
-TABLES = (TESTS_FILE, EPISODES_FILE)
+TABLES = (TESTS_FILE, EPISODES_FILE, "members.parquet", "payoffs.parquet", "ratings.parquet")
 FINISHED, INTERRUPTED, FAILED = "finished", "interrupted", "failed"
 
 

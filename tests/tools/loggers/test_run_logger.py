@@ -134,6 +134,15 @@ def test_mlflow_gets_parameters_curves_and_files_and_a_resumed_run_sends_no_poin
     assert there.status == "FINISHED" and there.name == "run"
 
 
+def test_services_get_the_tables_of_a_pool(mlflow):
+    learner = ppo()[0]
+    pool = mt.OpponentPool(learner, every_steps=30)
+    callbacks = [mt.MLflowLogger(), mt.LeagueRatings(episodes=1, resamples=2)]
+    rated = trainer(callbacks=callbacks, steps_per_train=60, test_freq_steps=60, test_freq=None)
+    rated.train([learner, pool], [1, 0], plot=False)
+    assert {"members.parquet", "payoffs.parquet", "ratings.parquet"} <= set(map(str, mlflow.runs[0].artifacts))
+
+
 def test_services_get_pictures_at_their_env_steps(mlflow, wandb):
     def draw(moment):
         moment.log_picture("mine/curve", Figure(figsize=(3, 2), dpi=100))
