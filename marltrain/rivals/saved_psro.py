@@ -26,9 +26,9 @@ from marltrain.core.remedies import written
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.files import read_agents
 from marltrain.policies.agents.saving import save
-from marltrain.storage.checks import of_type
-from marltrain.storage.files import check_own_checksum, made_folder, path_of, with_checksum, writing
-from marltrain.storage.json_files import read_json, to_json, write_json
+from marltrain.storage.files import made_folder, path_of, writing
+from marltrain.storage.json_files import to_json
+from marltrain.storage.manifest import Manifest
 from marltrain.storage.state import State
 from marltrain.trainer.preparing.resume import difference_of
 from marltrain.trainer.saving.checkpoint import newest
@@ -36,9 +36,11 @@ from marltrain.trainer.saving.run_folder import LOCK, existing_folder
 from marltrain.trainer.training.interrupted import print_how
 
 LOGGER = logging.getLogger("marltrain")
-FORMAT, SCHEMA, FILE = "marltrain-psro", 1, "psro.json"
+FILE = "psro.json"
+FILES = Manifest(
+    "marltrain-psro", 1, "a call of psro", FILE, (), ". Go on with marltrain {version}, or name another folder"
+)
 POLICIES, RESPONSES = "policies", "responses"
-KEYS = {"format", "schema", "sha256", "about", "results"}
 
 
 class SavedPSRO:
@@ -55,8 +57,8 @@ class SavedPSRO:
         self.path, self._file = path, path / FILE
         self.about, self._results = dict[str, Any](), State()
         if self._file.exists():
-            found = _read(self._file)
-            self.about, self._results = found["about"], State(found["results"], {}, f"{self._file}: results")
+            found = State(FILES.read(path, {"about", "results"}), {}, str(self._file))
+            self.about, self._results = found.value("about", dict), found.part("results")
             return
         others = sorted({entry.name for entry in path.iterdir()} - {LOCK, POLICIES, RESPONSES})
         if [name for name in others if not name.startswith(f".{self._file.stem}.")]:
@@ -112,8 +114,7 @@ class SavedPSRO:
         _remove(self.path / RESPONSES)
 
     def _write(self, results: Mapping[str, Any]) -> None:
-        content = {"format": FORMAT, "schema": SCHEMA, "about": self.about, "results": to_json(dict(results))}
-        write_json(self._file, with_checksum(content))
+        FILES.write(self.path, {"about": self.about, "results": to_json(dict(results))})
 
     def _policy(self, player: int, i: int) -> Path:
         return self.path / POLICIES / f"{player}-{i}"
@@ -154,17 +155,3 @@ def _remove(folder: Path) -> None:
     with writing(folder):
         if folder.exists():
             shutil.rmtree(folder)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Read and check psro.json; raises SaveError, naming it, for a damaged one."""
-    found = read_json(file)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise SaveError(f"{file}: does not describe a call of psro: its format is not {FORMAT!r}")
-    check_own_checksum(file, found)
-    if found.get("schema") != SCHEMA or set(found) != KEYS:
-        raise SaveError(f"{file}: expected schema {SCHEMA} and the keys {', '.join(sorted(KEYS))}, got schema "
-                        f"{found.get('schema')!r} and {', '.join(sorted(found))}")  # fmt: skip
-    for name in ("about", "results"):
-        of_type(f"{file}: {name!r}", found[name], dict)
-    return found
