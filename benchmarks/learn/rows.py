@@ -133,7 +133,7 @@ _CENTRAL_LONG = central(
 )  # fmt: skip
 _KITCHEN = shared_policy(KITCHEN_STEPS, KITCHEN_ENVS)
 _WAREHOUSE = shared_policy(
-    8_000_000, 64, normalize_returns=True, normalize_advantage=False, critic_input="agent_specific"
+    20_000_000, 64, normalize_returns=True, normalize_advantage=False, critic_input="agent_specific"
 )
 _RIVALS = {"adversary": ["adversary_*"], "good": ["agent_*"]}
 
@@ -216,7 +216,7 @@ _ALGORITHM_ROWS = (
     ),
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=foraging_shared_experience()),
     Row(FORAGING_FOUR, "mappo", 3_000_000, 0.70, 5, tolerance=0.0, compiled=True, own=_FORAGING_FOUR, most_seeds=1),
-    Row(WAREHOUSE, "mappo", 8_000_000, 21.2, 3, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
+    Row(WAREHOUSE, "mappo", 20_000_000, 21.2, 7, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
     *(Row(task, "ppo", KITCHEN_STEPS, None, 2, compiled=True, own=_KITCHEN, most_seeds=1) for task in KITCHENS),
     Row(MARINES, "ppo", 1_000_000, None, 1, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
     Row(STALKERS, "ppo", 1_000_000, None, 2, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
