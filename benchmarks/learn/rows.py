@@ -14,6 +14,7 @@ from benchmarks.learn.settings import (
     central,
     continuous,
     foraging,
+    foraging_independent,
     foraging_shared_experience,
     foraging_values,
     mixing,
@@ -38,6 +39,7 @@ from benchmarks.learn.tasks import (
     LANDER,
     LANDER_CONTINUOUS,
     MARINES,
+    OUTNUMBERED,
     PENDULUM,
     REFERENCE,
     SPEAKER,
@@ -49,6 +51,7 @@ from benchmarks.learn.tasks import (
     TOGETHER,
     TOGETHER_LONG,
     WAREHOUSE,
+    WAREHOUSE_FOUR,
     Task,
 )  # fmt: skip
 from marltrain.core.errors import ConfigError, did_you_mean
@@ -120,6 +123,8 @@ _FORAGING_FOUR = foraging(
     3_000_000, [GreedySeats(start=1_500_000)], critic_input="agent_specific", share=True, gamma=0.95,
     normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 2_400_000),
 )  # fmt: skip
+_FORAGING_INDEPENDENT = foraging_independent(2_000_000)
+_FORAGING_VDN, _FORAGING_QMIX = foraging_values("vdn", 2_000_000), foraging_values("qmix", 2_000_000)
 _TOGETHER = spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, share=True, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
@@ -203,24 +208,18 @@ _ALGORITHM_ROWS = (
     Row(FORAGING, "qmix", 1_000_000, 0.97, 3, tolerance=0.0, compiled=True),
     Row(FORAGING, "seac", 5_000_000, 0.95, 5, tolerance=0.0, own=foraging_shared_experience()),
     Row(FORAGING_LARGE, "mappo", 5_000_000, 0.85, 6, tolerance=0.0, compiled=True, own=_FORAGING_LARGE),
-    Row(FORAGING_LARGE, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=foraging_values("vdn", 2_000_000)),
-    Row(
-        FORAGING_LARGE,
-        "qmix",
-        2_000_000,
-        0.84,
-        6,
-        tolerance=0.0,
-        compiled=True,
-        own=foraging_values("qmix", 2_000_000),
-    ),
+    Row(FORAGING_LARGE, "dqn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_FORAGING_INDEPENDENT),
+    Row(FORAGING_LARGE, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_FORAGING_VDN),
+    Row(FORAGING_LARGE, "qmix", 2_000_000, 0.84, 6, tolerance=0.0, compiled=True, own=_FORAGING_QMIX),
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=foraging_shared_experience()),
     Row(FORAGING_FOUR, "mappo", 3_000_000, 0.70, 5, tolerance=0.0, compiled=True, own=_FORAGING_FOUR, most_seeds=1),
     Row(WAREHOUSE, "mappo", 20_000_000, 21.2, 7, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
+    Row(WAREHOUSE_FOUR, "mappo", 20_000_000, 49.4, 12, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
     *(Row(task, "ppo", KITCHEN_STEPS, None, 2, compiled=True, own=_KITCHEN, most_seeds=1) for task in KITCHENS),
     Row(MARINES, "ppo", 1_000_000, None, 1, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
     Row(STALKERS, "ppo", 1_000_000, None, 2, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
     Row(STALKERS, "mappo", 1_000_000, None, 2, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
+    Row(OUTNUMBERED, "ppo", 3_000_000, None, 4, compiled=True, own=shared_policy(3_000_000), most_seeds=1),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=apples("dqn", update_per_step=1 / 4)),
     Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=apples("ppo", minibatches=8)),
     Row(CHEETAH, "sac", 1_000_000, 9535.0, 70, compiled=True, most_seeds=1),

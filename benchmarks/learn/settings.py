@@ -82,6 +82,19 @@ def foraging_values(algo: str, steps: int, **agents: Any) -> Settings:
     }
 
 
+def foraging_independent(steps: int, **agents: Any) -> Settings:
+    """Return the settings of independent Q-learning by one agent in all seats on level-based foraging."""
+    return {
+        "trainer": {"num_train_envs": 32, "update_freq": 64, "steps_per_train": steps},
+        "agents": {
+            "share": True, "network": mt.MLP((128, 128), "relu"), "learning_rate": mt.linear(1e-3, 1e-4, steps),
+            "gamma": 0.9, "n_step": 3, "reward_scale": 3.0, "batch_size": 512, "learning_starts": 10_000,
+            "update_per_step": 1 / 16, "capacity": 500_000, "tau": 0.01, "epsilon": mt.linear(1.0, 0.05, 400_000),
+            **agents,
+        },
+    }  # fmt: skip
+
+
 def foraging_shared_experience(steps: int = 5_000_000, **agents: Any) -> Settings:
     """Return the settings of shared experience on level-based foraging.
 

@@ -75,6 +75,9 @@ FORAGING_FOUR = Task(
     {"players": 4, "field_size": (15, 15), "max_num_food": 5, "sight": 15}, players=4,
 )  # fmt: skip
 WAREHOUSE = Task("rware-tiny-2ag", "RWARE tiny-2ag, native, sum of players", "marltrain/rware_v2", players=2)
+WAREHOUSE_FOUR = Task(
+    "rware-tiny-4ag", "RWARE tiny-4ag, native, sum of players", "marltrain/rware_v2", {"n_agents": 4}, players=4
+)
 KITCHEN_STEPS, KITCHEN_ENVS = 1_500_000, 32
 """Env steps of training in Overcooked, in whose first half rewards are shaped, and its environments."""
 KITCHENS = tuple(
@@ -86,10 +89,11 @@ KITCHENS = tuple(
 )  # fmt: skip
 MARINES = Task("smax-3m", "SMAX 3m, native", "marltrain/smax_v2", {"scenario": "3m"})
 STALKERS = Task("smax-2s3z", "SMAX 2s3z, native", "marltrain/smax_v2", {"scenario": "2s3z"})
+OUTNUMBERED = Task("smax-5m-vs-6m", "SMAX 5m_vs_6m, native", "marltrain/smax_v2", {"scenario": "5m_vs_6m"})
 APPLES = Task("apples", "examples/apples.py (images)", Apples)
 
 TASKS = (
     CARTPOLE, ACROBOT, PENDULUM, CAR, CAR_CONTINUOUS, LANDER, LANDER_CONTINUOUS, SPREAD, SPREAD_CONTINUOUS, TOGETHER,
     TOGETHER_LONG, REFERENCE, SPEAKER, TAG, ADVERSARY, FORAGING, FORAGING_LARGE, FORAGING_FOUR,
-    WAREHOUSE, *KITCHENS, MARINES, STALKERS, APPLES, CHEETAH, HOPPER,
+    WAREHOUSE, WAREHOUSE_FOUR, *KITCHENS, MARINES, STALKERS, OUTNUMBERED, APPLES, CHEETAH, HOPPER,
 )  # fmt: skip
