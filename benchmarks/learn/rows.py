@@ -15,6 +15,7 @@ from benchmarks.learn.settings import (
     continuous,
     foraging,
     foraging_independent,
+    foraging_shared,
     foraging_shared_experience,
     foraging_values,
     mixing,
@@ -115,10 +116,7 @@ class Row:
         return mt.tuned(self.algo, self.task.env) if self.own is None else self.own
 
 
-_FORAGING_SHARED = foraging(
-    3_000_000, [GreedySeats(start=1_000_000)], critic_input="agent_specific", share=True, identify=True, gamma=0.95,
-    normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, 2_400_000),
-)  # fmt: skip
+_FORAGING_LARGE, _FORAGING_FOUR = (foraging_shared(steps, [GreedySeats(1_000_000)]) for steps in (4_000_000, 3_000_000))
 _FORAGING_INDEPENDENT = foraging_independent(2_000_000)
 _FORAGING_VDN, _FORAGING_QMIX = foraging_values("vdn", 2_000_000), foraging_values("qmix", 2_000_000)
 _TOGETHER = spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
@@ -203,12 +201,12 @@ _ALGORITHM_ROWS = (
     Row(FORAGING, "vdn", 1_000_000, 0.97, 2, tolerance=0.0, compiled=True),
     Row(FORAGING, "qmix", 1_000_000, 0.97, 3, tolerance=0.0, compiled=True),
     Row(FORAGING, "seac", 5_000_000, 0.95, 5, tolerance=0.0, own=foraging_shared_experience()),
-    Row(FORAGING_LARGE, "mappo", 3_000_000, 0.90, 3, tolerance=0.0, compiled=True, own=_FORAGING_SHARED),
+    Row(FORAGING_LARGE, "mappo", 4_000_000, 0.90, 3, tolerance=0.0, compiled=True, own=_FORAGING_LARGE),
     Row(FORAGING_LARGE, "dqn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_FORAGING_INDEPENDENT),
     Row(FORAGING_LARGE, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_FORAGING_VDN),
     Row(FORAGING_LARGE, "qmix", 2_000_000, 0.84, 6, tolerance=0.0, compiled=True, own=_FORAGING_QMIX),
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=foraging_shared_experience()),
-    Row(FORAGING_FOUR, "mappo", 3_000_000, 0.70, 5, tolerance=0.0, compiled=True, own=_FORAGING_SHARED, most_seeds=1),
+    Row(FORAGING_FOUR, "mappo", 3_000_000, 0.70, 5, tolerance=0.0, compiled=True, own=_FORAGING_FOUR, most_seeds=1),
     Row(WAREHOUSE, "mappo", 20_000_000, 21.2, 7, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
     Row(WAREHOUSE_FOUR, "mappo", 20_000_000, 49.4, 12, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
     *(Row(task, "ppo", KITCHEN_STEPS, None, 2, compiled=True, own=_KITCHEN, most_seeds=1) for task in KITCHENS),

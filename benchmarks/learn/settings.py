@@ -73,6 +73,14 @@ def foraging(steps: int = 5_000_000, callbacks: Sequence[mt.Callback] = (), **ag
     }  # fmt: skip
 
 
+def foraging_shared(steps: int, callbacks: Sequence[mt.Callback]) -> Settings:
+    """Return the settings of MAPPO on foraging by one agent in all seats, which observes which player it acts for."""
+    return foraging(
+        steps, callbacks, share=True, identify=True, critic_input="agent_specific", gamma=0.95,
+        normalize_observations=True, entropy_coef=mt.linear(0.01, 0.0, steps * 4 // 5),
+    )  # fmt: skip
+
+
 def foraging_values(algo: str, steps: int, **agents: Any) -> Settings:
     """Return the settings of value decomposition on level-based foraging, for another number of env steps."""
     tuned = mt.tuned(algo, "marltrain/foraging_v3")
