@@ -25,6 +25,7 @@ import marltrain as mt
 from benchmarks.learn.tasks import FORAGING_LARGE
 from marltrain.core.layout import Array
 from marltrain.envs.native import parallel_env
+from marltrain.policies.agents.algorithm_agent import LearningAgent
 
 SEED = 9_000_000
 """Of the first episode; no training uses it."""
@@ -39,11 +40,18 @@ def played(agents: Sequence[mt.Agent], explore: bool, episodes: int) -> Array:
         observations, _ = env.reset(seed=SEED + episode)
         while env.agents:
             before = env.state()
-            actions = {name: int(agent.act(observations[name], explore=explore)) for name, agent in seats.items()}
+            actions = {name: acted(agent, name, observations[name], explore) for name, agent in seats.items()}
             observations, rewards, *_ = env.step(actions)
             found[episode, 0] += sum(rewards.values())
         found[episode, 1] = np.array_equal(before, env.state())
     return found
+
+
+def acted(agent: mt.Agent, player: str, observation: Array, explore: bool) -> int:
+    """Return the action of an agent that may need to know which player it acts for."""
+    if isinstance(agent, LearningAgent) and agent.identity:
+        return int(agent.act(observation, explore=explore, player=player))
+    return int(agent.act(observation, explore=explore))
 
 
 def main() -> None:
