@@ -101,6 +101,7 @@ CASES: dict[str, Any] = {
     ],
     "LambdaCallback": lambda: [mt.LambdaCallback(on_test_end=lambda moment: None)],
     "Film": lambda: [mt.Film("game", every=3)],
+    "LeagueRatings": lambda: [mt.LeagueRatings(every=3, episodes=1, resamples=1)],
     "LearningRateRangeTest": lambda: [
         mt.LearningRateRangeTest(1e-4, 1e-2, env_steps=STEPS, stop_at=None, players="player_0"),
         mt.LearningRateRangeTest(1e-3, 1e-1, env_steps=STEPS, stop_at=None, restore=False, players="player_1"),
@@ -204,7 +205,10 @@ def train(kind: str, folder: str, **arguments: Any) -> tuple[Any, Look, list[mt.
     result = trainer(
         steps_per_train=STEPS, update_freq=12, test_freq=5, callbacks=[*own, *others, look], run_dir=folder
     )
-    return result.train(ppo(), [1, 1], plot=False, **arguments), look, own
+    agents = ppo()
+    if kind == "LeagueRatings":
+        agents[1] = mt.OpponentPool(agents[0], every_steps=60)
+    return result.train(agents, [1, kind != "LeagueRatings"], plot=False, **arguments), look, own
 
 
 @pytest.fixture
