@@ -65,7 +65,7 @@ class RunnerCollector:
 
     def advance(self, step: Step, most: int, episodes: int) -> Collected:
         """Give the next batch step; order fragments, and wait for the next one if the last one is used up."""
-        if self._synchronous and self._within and self._orders.outdated(self._fragment.version):
+        if self._synchronous and self._ahead and self._orders.outdated(self._fragment.version):
             self.settle()
         if self._rating is not None and self._ahead and self._rating.outdated:
             self.settle()
@@ -102,7 +102,7 @@ class RunnerCollector:
         if self._within:
             now = self.envs.kept()
             orders.go_back(fragment.origin)
-            orders.place(self._given, fragment.version, fragment.origin, fragment.begun[: self._given])
+            orders.place([self._given], fragment.version, fragment.origin, fragment.begun[: self._given])
             self._fragment = orders.receive()
             self.envs.put_back(now)
             for w, part in enumerate(self._fragment.fragments):
@@ -122,19 +122,17 @@ class RunnerCollector:
         newest = None
         while steps := self._lookahead.steps(self._ahead, most):
             newest = newest or self._orders.newest([scheduler.times_due for scheduler in self.schedulers])
-            for part in self._parts(steps):
-                self._orders.place(part, newest, None if self._ahead else self._orders.here())
-                self._ahead += part
+            self._orders.place(self._parts(steps), newest, None if self._ahead else self._orders.here())
+            self._ahead += steps
 
     def _parts(self, steps: int) -> list[int]:
         """Return the lengths in which a fragment is ordered: the first one in two, to measure the seconds per step.
 
-        Both parts of an asynchronous fragment are ordered now, with the same weights, so that the fragments after it
-        begin where they would without the division: a new collector, as of a resumed run, changes no result.
+        Both parts are ordered now, with the same weights, so that the fragments after it begin where they would without
+        the division: a new collector, as of a resumed run, changes no result.
         """
-        if self._orders.seconds_per_step or self._ahead or steps <= FIRST:
-            return [steps]
-        return [FIRST] if self._synchronous else [FIRST, steps - FIRST]
+        undivided = self._orders.seconds_per_step or self._ahead or steps <= FIRST
+        return [steps] if undivided else [FIRST, steps - FIRST]
 
     def _give(self, fragment: Received, t: int) -> Step:
         """Record the decisions of batch step t of a fragment, then return the Step with its outcome."""

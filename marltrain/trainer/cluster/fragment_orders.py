@@ -181,17 +181,20 @@ class Orders:
         return Origin(self.snapshot, self.envs.kept(), rngs, carries, self.cast.playing, rows)
 
     def place(
-        self, steps: int, version: Version, origin: Origin | None = None, begun: Array | None = None
+        self, parts: Sequence[int], version: Version, origin: Origin | None = None, begun: Array | None = None
     ) -> None:  # fmt: skip
-        """Order a fragment; origin: `here()`, or None for the end of the fragment that was ordered last.
+        """Order fragments of these lengths; origin: `here()`, or None for the end of the one that was ordered last.
 
-        begun: see `Order`; None: the members are drawn now.
+        begun: see `Order`, of all parts together; None: the members are drawn now, independent of the division.
         """
         if begun is None:
+            steps = sum(parts)
             begun = self.cast.plan(steps) if origin is None else _from(origin, self.cast.plan(steps - 1))
-        order = Order(steps, version, origin, begun, [], [])
-        self._request_all(order, origin)
-        self.pending.append(order)
+        for steps in parts:
+            order = Order(steps, version, origin, begun[:steps], [], [])
+            self._request_all(order, origin)
+            self.pending.append(order)
+            origin, begun = None, begun[steps:]
         self._reserve()
 
     def _reserve(self) -> None:

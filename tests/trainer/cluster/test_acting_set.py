@@ -27,7 +27,7 @@ def trained(
     members = {"random": mt.RandomAgent(), "first": mt.FunctionAgent(lambda obs, legal: int(np.argmax(legal)))}
     rules = {"every_episodes": 8, "size": 1, **(pool or {})}
     opponents = mt.OpponentPool(agent, members=members if rules.pop("scripted", False) else (), **rules)
-    few = {"num_train_envs": 5, "num_test_envs": 2, "update_freq": 80, "steps_per_train": 400, "test_freq": None,
+    few = {"num_train_envs": 5, "num_test_envs": 2, "update_freq": 100, "steps_per_train": 400, "test_freq": None,
            "seed": 0, "progress": False, "run_dir": folder or False, **settings}  # fmt: skip
     resume = folder if folder is not None and folder.exists() else None
     trainer = mt.DecentralizedTrainer(env, **few)

@@ -88,7 +88,7 @@ def test_the_first_fragment_of_a_collector_moves_no_other(period, max_lag, expec
     scheduler, orders = SimpleNamespace(steps_left=period, period=period, times_due=0, now=0), list[Any]()
     result = SimpleNamespace(
         seconds_per_step=0.0, newest=lambda times_due: times_due[0], here=lambda: None,
-        place=lambda steps, version, origin: orders.append((scheduler.now, steps, version)),
+        place=lambda parts, version, origin: orders.extend((scheduler.now, steps, version) for steps in parts),
     )  # fmt: skip
     collector: Any = object.__new__(RunnerCollector)
     collector.schedulers, collector._orders, collector._ahead, collector._synchronous = [scheduler], result, 0, False

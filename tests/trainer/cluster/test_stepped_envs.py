@@ -18,11 +18,11 @@ def trained(
 ) -> tuple[Any, list[Any]]:
     """Return the result of a league's run with rotating seats, and the states of its agents and its pool.
 
-    Exploiters begin again in the middle of fragments of 16 batch steps.
+    Exploiters begin again in the middle of fragments of 20 batch steps.
     """
     agent = mt.make_agents(algo, env, seed=0, **(made or {}))[0]
     rules = {"every_steps": 100, "size": 2, "longest": 250, "seed": 0, **(league or {})}
-    few = {"num_train_envs": 9, "num_test_envs": 2, "update_freq": 48, "steps_per_train": 603, "test_freq": None,
+    few = {"num_train_envs": 9, "num_test_envs": 2, "update_freq": 60, "steps_per_train": 603, "test_freq": None,
            "seed": 0, "progress": False, "run_dir": folder or False, **settings}  # fmt: skip
     resume = folder if folder is not None and folder.exists() else None
     matches = mt.League(agent, **rules)
