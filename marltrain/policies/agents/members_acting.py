@@ -50,7 +50,7 @@ class PartActing:
         first: see DEALT.
         """
         self._given = None
-        noise, least = self.part.noise, int(first[self._begin + 1] - first[self._begin]) if self.alone else 1
+        noise, least = self.part.noise, int(first[self._begin + self.agents] - first[self._begin]) if self.alone else 1
         if noise is None or self.actor is None or least == 0:
             return sys.maxsize
         drawn, given, left = noise.prepared(rngs.of(self.part.name), 1 if self.alone else rows, least)
