@@ -25,13 +25,16 @@ _REGISTERED = {
 def with_pictures(source: Source) -> Source:
     """Return the source of the original that draws a native game, with the same arguments; other sources unchanged.
 
-    A native game without such an original is unchanged, too. Raises ConfigError if the original is not installed.
+    Arguments that only environments of training use are left out. A native game without such an original is unchanged,
+    too. Raises ConfigError if the original is not installed.
     """
     name = _shipped(source)
     if name not in ORIGINALS:
         return source
+    left_out = find(name).training_only
+    arguments = {key: value for key, value in source.arguments.items() if key not in left_out}
     try:
-        return resolve(ORIGINALS[name], source.arguments)
+        return resolve(ORIGINALS[name], arguments)
     except ConfigError as error:
         text = written("text=True", "--text")
         raise ConfigError(

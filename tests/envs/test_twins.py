@@ -41,8 +41,13 @@ def test_an_original_has_the_players_spaces_and_arguments_of_the_native_game(nam
     built = shown.make("rgb_array")
     built.close()
     every = inspect.signature(find(name).__init__).parameters
-    for argument in every.keys() - {"self"}:
+    for argument in every.keys() - {"self", *find(name).training_only}:
         resolve(ORIGINALS[name], {argument: every[argument].default})  # no argument is unknown there
+
+
+def test_an_original_is_shown_without_arguments_of_training():
+    source = resolve("marltrain/connect_four_v3", {"random_moves": 4})
+    assert with_pictures(source).arguments == {}
 
 
 def test_games_without_such_an_original_and_other_environments_stay_what_they_are():

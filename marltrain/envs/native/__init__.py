@@ -80,7 +80,8 @@ without bounds may hold any value, including nan.
   of all players.
 
 **Training only.** `for_training(self)`, plain Python, is called once for the environments of training, and not for
-those of tests or for objects. It may change `self.rules`, such as a factor of shaped rewards.
+those of tests or for objects. It may change `self.rules`, such as a factor of shaped rewards. If the game has an
+original, `training_only` names the constructor's arguments of this kind, which the original does not have.
 
 **For people.** `text(self, state, viewers)`, plain Python, returns a state as text, with which `play` shows the game.
 It keeps secrets of players that are not among the viewers. `actions`, an attribute of the class, names the actions.

@@ -31,12 +31,14 @@ class Game:
     state(s, rules, out): the global state. Without it, a positive `state_size` means the concatenated observations of
       all players.
 
+    training_only: names of the constructor's arguments that only environments of training use; an original lacks them.
     actions: names of the actions of all players, in their order, for people; none by default.
     text(state, viewers): the state as text, for people; none by default.
     """
 
     name: ClassVar[str] = ""
     api: ClassVar[str] = "parallel"
+    training_only: ClassVar[tuple[str, ...]] = ()
     actions: tuple[str, ...] = ()
     reset: ClassVar[Callable[..., None]]
     step: ClassVar[Callable[..., None]]

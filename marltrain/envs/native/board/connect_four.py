@@ -9,7 +9,9 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.core.layout import Array
+from marltrain.envs.native.arguments import whole
 from marltrain.envs.native.bounds import turn_of
+from marltrain.envs.native.chance import integer
 from marltrain.envs.native.game import TERMINATED, Game
 from marltrain.jit.compiling import inner
 
@@ -23,16 +25,30 @@ class ConnectFour(Game):
 
     name = "connect_four_v3"
     api = "turns"
+    training_only = ("random_moves",)
 
-    def __init__(self) -> None:
-        """Declare the game. `s.board`, row by row from the top, holds 0 for empty, or the piece's owner, 1 or 2."""
+    def __init__(self, random_moves: int = 0) -> None:
+        """Declare the game. `s.board`, row by row from the top, holds 0 for empty, or the piece's owner, 1 or 2.
+
+        random_moves: an episode of training begins after random moves; their number is drawn from 0 to this one. No
+            random move completes a line. If every move does, the episode begins there. Tests, and objects for other
+            libraries, begin with an empty board.
+
+        Raises ConfigError.
+        """
+        self._random_moves = whole("random_moves", random_moves, 0, PLACES - 1)
         seen = spaces.Box(0, 1, (ROWS, COLUMNS, 2), np.int8)
         mask = spaces.Box(0, 1, (COLUMNS,), np.int8)
         sides = (spaces.Dict({"observation": seen, "action_mask": mask}), spaces.Discrete(COLUMNS))
         super().__init__(
             {"player_0": sides, "player_1": sides},
             fields={"board": (np.int8, PLACES, (0, 2)), "pieces": (int, (), (0, PLACES))},
+            rules={"random_moves": 0},
         )
+
+    def for_training(self) -> None:
+        """Begin episodes with random moves."""
+        self.rules["random_moves"] = self._random_moves
 
     def sound(self, records: Array) -> Array:
         """Check that pieces are counted, alternate between players, rest on others, and leave a free place."""
@@ -49,23 +65,18 @@ class ConnectFour(Game):
 
     @staticmethod
     def reset(s: Any, rules: Any) -> None:
-        """Start with an empty board; player 0 moves first."""
+        """Start with an empty board, or after random moves; player 0 moves first."""
         s.board[:] = 0
         s.pieces = 0
         s.turn[1] = 0
+        if rules.random_moves > 0:
+            move_at_random(s, integer(s, rules.random_moves + 1))
 
     @staticmethod
     def step(s: Any, rules: Any) -> None:
         """Drop a piece; end the episode if it completes a line or fills the board."""
         mover = s.pieces % 2
-        column = s.action[mover]
-        row = ROWS - 1
-        while s.board[COLUMNS * row + column] != 0:
-            row -= 1
-        s.board[COLUMNS * row + column] = mover + 1
-        s.pieces += 1
-        s.turn[mover], s.turn[1 - mover] = 0, 1
-        won = in_line(s.board, row, column)
+        won = drop(s, s.action[mover])
         if won:
             s.reward[mover], s.reward[1 - mover] = 1.0, -1.0
         if won or s.pieces == PLACES:
@@ -83,6 +94,46 @@ class ConnectFour(Game):
         """Allow the columns that are not full, for the player with the turn."""
         for column in range(COLUMNS):
             mask[column] = s.turn[p] and s.board[column] == 0
+
+
+@inner
+def drop(s: Any, column: int) -> bool:
+    """Let the player with the turn drop a piece; return whether it completes a line."""
+    mover, row = s.pieces % 2, free_row(s.board, column)
+    s.board[COLUMNS * row + column] = mover + 1
+    s.pieces += 1
+    s.turn[mover], s.turn[1 - mover] = 0, 1
+    return in_line(s.board, row, column)
+
+
+@inner
+def free_row(board: Any, column: int) -> int:
+    """Return the lowest free row of a column, -1 if it is full."""
+    row = ROWS - 1
+    while row >= 0 and board[COLUMNS * row + column] != 0:
+        row -= 1
+    return row
+
+
+@inner
+def move_at_random(s: Any, moves: int) -> None:
+    """Let the players drop pieces at random where they complete no line, until there is no such column."""
+    for _ in range(moves):
+        chosen, found = -1, 0
+        for column in range(COLUMNS):
+            row = free_row(s.board, column)
+            if row < 0:
+                continue
+            place = COLUMNS * row + column
+            s.board[place] = s.pieces % 2 + 1
+            if not in_line(s.board, row, column):
+                found += 1
+                if integer(s, found) == 0:
+                    chosen = column
+            s.board[place] = 0
+        if chosen < 0:
+            return
+        drop(s, chosen)
 
 
 @inner
