@@ -9,7 +9,7 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step, empty_actions
-from marltrain.envs.rotating import OF_LAST_ACTIONS, OF_NEXT_ACTIONS, Rotation
+from marltrain.envs.rotation import OF_LAST_ACTIONS, OF_NEXT_ACTIONS, Rotation
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import address_of, bools, copy, i64, record_at
 

@@ -7,7 +7,8 @@ import pytest
 
 from marltrain.core.spec import BY_ENV
 from marltrain.envs import make_vector
-from marltrain.envs.rotating import RotatingVectorEnv, Rotation
+from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.envs.rotation import Rotation
 from tests.toys import Identity
 
 TOE = "marltrain/tictactoe_v3"

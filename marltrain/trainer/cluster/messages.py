@@ -12,7 +12,7 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
-from marltrain.envs.rotating import Rotation
+from marltrain.envs.rotation import Rotation
 from marltrain.envs.workers.worker import WorkerFailure
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.interface.algorithm import Algorithm

@@ -16,7 +16,7 @@ from marltrain.core.spec import EnvSpec, Step
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
 from marltrain.envs.recorded import Recorded
-from marltrain.envs.rotating import Rotation
+from marltrain.envs.rotation import Rotation
 from marltrain.trainer.collecting.episodes import DROPPED
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.episode_log import EpisodeLog

@@ -10,7 +10,7 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.envs.faults import Fault
 from marltrain.envs.population import PopulationVectorEnv
-from marltrain.envs.rotating import Rotation
+from marltrain.envs.rotation import Rotation
 from marltrain.trainer.collecting.rollout import Actors
 from marltrain.trainer.evaluating.episode_log import EpisodeLog
 from marltrain.trainer.evaluating.equal_rewards import EqualRewards

@@ -9,7 +9,7 @@ from dataclasses import replace
 from marltrain.core.errors import AgentError, ConfigError, warn
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec
-from marltrain.envs.rotating import Rotation
+from marltrain.envs.rotation import Rotation
 from marltrain.policies.agents.agent import Agent
 from marltrain.policies.agents.fixed import FrozenAgent, RandomAgent
 from marltrain.policies.agents.mixed import MixedAgent

@@ -18,7 +18,8 @@ from marltrain.envs.goals import goal_reward
 from marltrain.envs.matches import MatchesVectorEnv, divided
 from marltrain.envs.population import PopulationVectorEnv, plain_names
 from marltrain.envs.python.probe import closed
-from marltrain.envs.rotating import RotatingVectorEnv, Rotation
+from marltrain.envs.rotating import RotatingVectorEnv
+from marltrain.envs.rotation import Rotation
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.matches import Matches
 from marltrain.policies.memory.states import OWN

@@ -11,7 +11,7 @@ from marltrain.core.layout import Array
 from marltrain.envs import Source, VectorEnv, make_vector
 from marltrain.envs.faults import FaultPolicy
 from marltrain.envs.matches import games_of
-from marltrain.envs.rotating import Rotation
+from marltrain.envs.rotation import Rotation
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.storage.state import State
 from marltrain.trainer.evaluating.evaluation import Evaluation

@@ -14,7 +14,7 @@ from marltrain.cli import main
 from marltrain.core.errors import ConfigError, EnvError, SaveError
 from marltrain.core.seeds import child_seed
 from marltrain.envs.faults import Fault
-from marltrain.envs.rotating import Rotation
+from marltrain.envs.rotation import Rotation
 from marltrain.storage.state import State
 from marltrain.trainer.reporting.faults import COLUMNS, FaultTable
 from tests.faulty_toys import Broken, Flaky
