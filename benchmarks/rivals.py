@@ -4,9 +4,10 @@
 
 Poker: the exploitability of the last agents, in chips, by `mt.exploitability`. Tic-tac-toe: lost games among all games
 that opponents can play, from both seats, by `mt.tictactoe_games`. Connect four: the share of moves that give away the
-result of 100 positions with 8 to 12 stones, by `mt.connect_four_blunders`; lines of their own tell it of minimax, of
-positions with more stones, and games lost to random play. A line for each seed, then the interquartile mean and its
-95 % bootstrap interval. Seconds are those of one core; no task uses more than one thread.
+result of 100 positions with 8 to 12 stones, by `mt.connect_four_blunders`, of a network that sees the board and its
+mirror image; lines of their own tell it of the network without the image, of minimax, of positions with more stones,
+and games lost to random play. A line for each seed, then the interquartile mean and its 95 % bootstrap interval.
+Seconds are those of one core; no task uses more than one thread.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import marltrain as mt
-from benchmarks.strength import BOARD, FOUR, STONES, given_away, lost_of_all, lost_to_random
+from benchmarks.strength import BOARD, FOUR, STONES, Mirrored, given_away, lost_of_all, lost_to_random
 from marltrain.tools.statistics import estimate
 
 KUHN, LEDUC = "marltrain/kuhn_poker_v1", "marltrain/leduc_poker_v1"
 
 
-def mmd(env: str, steps: int, seed: int, *, update_freq: int, envs: int, share: bool = False, **settings: Any) -> Any:
+def mmd(
+    env: str, steps: int, seed: int, *, update_freq: int, envs: int, share: bool = False, env_args: Any = None,
+    **settings: Any,
+) -> Any:  # fmt: skip
     """Return agents that trained against each other by MMD."""
     common: dict[str, Any] = {"gamma": 1.0, "max_grad_norm": None, "minibatches": 4, "jit_compile": True}
-    agents = mt.make_agents("mmd", env, seed=seed, share=share, **{**common, **settings})
+    agents = mt.make_agents("mmd", env, env_args=env_args, seed=seed, share=share, **{**common, **settings})
     trainer = mt.DecentralizedTrainer(
-        env, num_train_envs=envs, update_freq=update_freq, steps_per_train=steps, test_freq=None, seed=seed,
+        env, env_args, num_train_envs=envs, update_freq=update_freq, steps_per_train=steps, test_freq=None, seed=seed,
         run_dir=False, progress=False,
     )  # fmt: skip
     trainer.train(agents, [1, 1], plot=False)
@@ -93,20 +97,25 @@ def tictactoe_mmd(seed: int) -> float:
 
 
 def connect_four_mmd(seed: int) -> float:
-    """Connect four by MMD, one agent in both seats, 8M moves; wanted: less than minimax of depth 5, no game lost."""
-    steps = 8_000_000
+    """Connect four by MMD, one agent in both seats, 24M moves; wanted: less than minimax of depth 5, no game lost."""
+    steps = 24_000_000
     agent = mmd(
-        FOUR, steps, seed, update_freq=8_192, envs=512, share=True, epochs=2, minibatches=8,
-        network=mt.MLP((256, 128), "relu"), learning_rate=mt.exponential(3e-3, 1e-4, steps),
-        temperature=mt.exponential(0.5, 0.05, steps), step_size=mt.exponential(2.0, 0.2, steps),
+        FOUR, steps, seed, update_freq=8_192, envs=512, share=True, env_args={"random_moves": 16}, gamma=0.98,
+        gae_lambda=0.9, epochs=1, minibatches=16, network=mt.MLP((512, 128), "relu"), shared_trunk=True,
+        learning_rate=mt.exponential(2e-3, 1e-4, steps), temperature=mt.exponential(0.3, 0.04, steps),
+        step_size=mt.exponential(2.0, 0.5, steps),
     )[0]  # fmt: skip
-    players = {"agent": agent, "minimax of depth 5": mt.ConnectFourMinimax(5), "random play": mt.RandomAgent()}
+    players = {
+        "agent": agent, "agent, mirrored": Mirrored(agent), "minimax of depth 5": mt.ConnectFourMinimax(5),
+        "random play": mt.RandomAgent(),
+    }  # fmt: skip
     for name, player in players.items():
         shares = ", ".join(f"{stage} {given_away(player, stage):.3f}" for stage in STONES)
         print(f"    {name} gives away: {shares}", flush=True)
-    first, second = lost_to_random(FOUR, agent, 10_000)
-    print(f"    lost to random play: {first} of 10,000 games as first, {second} as second", flush=True)
-    return given_away(agent, "beginning")
+    for name in ("agent", "agent, mirrored"):
+        first, second = lost_to_random(FOUR, players[name], 10_000)
+        print(f"    {name} loses to random play: {first} of 10,000 games as first, {second} as second", flush=True)
+    return given_away(players["agent, mirrored"], "beginning")
 
 
 TASKS: dict[str, Callable[[int], float]] = {

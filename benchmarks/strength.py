@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 import marltrain as mt
 
 BOARD, FOUR, LEDUC = "marltrain/tictactoe_v3", "marltrain/connect_four_v3", "marltrain/leduc_poker_v1"
@@ -26,6 +28,21 @@ def lost_to_random(env: str, agent: Any, games: int) -> list[int]:
 def lost_of_all(agent: Any) -> float:
     """Return the number of games of tic-tac-toe that an agent loses among all that opponents can play."""
     return float(mt.tictactoe_games([agent, agent]).losses.sum())
+
+
+class Mirrored(mt.Agent):
+    """An agent of connect four that plays by the product of its probabilities on the board and on its mirror image."""
+
+    def __init__(self, agent: Any) -> None:
+        """agent: a player by probabilities, such as one of PPO or MMD."""
+        self.agent = agent
+
+    def act(self, observation: Any, legal: Any = None, explore: Any = False) -> Any:
+        """Return the most probable column, or one for each observation [B, 6, 7, 2]; see `mt.Agent.act`."""
+        board, free = np.asarray(observation), np.asarray(legal)
+        shares = self.agent.probabilities(board, free)
+        image = self.agent.probabilities(board[..., ::-1, :].copy(), free[..., ::-1].copy())
+        return np.where(free, shares * image[..., ::-1], -1.0).argmax(-1)
 
 
 @cache
