@@ -9,11 +9,10 @@ MMD, whose policy stays random for longer.
 
 A line for each seed and way: the share of 2,000 games from each seat that the final agent, without exploration, loses
 to random play; its mistakes; and the earlier versions, one of each sixth of the run, to which it loses
-(`RoundRobin.regressions`). Mistakes: in tic-tac-toe the games lost of all that opponents can play, from both seats; in
+(`RoundRobin.regressions`; in Leduc poker by returns, in 2,000 games a pair). Mistakes: in tic-tac-toe the games lost of all that opponents can play, from both seats; in
 connect four the share of moves that give away the result of 200 positions with 13 to 24 stones and of 200 with 25 to
-36; in Leduc poker the exploitability of the policy, with exploration. A game of Leduc is won by the player with the
-higher return, as in `round_robin` and in reports; the smallest mean return against an earlier version, in chips, is
-printed, too. Seconds are those of one core, for the training; the first include compilation.
+36; in Leduc poker the exploitability of the policy, with exploration. The smallest score and the smallest margin, the
+difference of the mean returns, against an earlier version are printed, too. Seconds are those of one core, for the training; the first include compilation.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import numpy as np
 
 import marltrain as mt
 from benchmarks.strength import BOARD, FOUR, LEDUC, given_away, lost_of_all, lost_to_random
@@ -101,13 +98,13 @@ def main() -> None:
                 start = time.process_time()
                 versions = trained(env, steps, seed, given.algo, way)
                 seconds = time.process_time() - start
-                played = mt.round_robin(versions, env, episodes=PAIR_GAMES, num_test_envs=64)
-                table, own = played.regressions("final"), played.returns[played.names.index("final")]
+                games, by = (1_000, "return") if env == LEDUC else (PAIR_GAMES, "score")
+                table = mt.round_robin(versions, env, episodes=games, num_test_envs=64).regressions("final", by=by)
                 lost = " and ".join(f"{count / GAMES:.1%}" for count in lost_to_random(env, versions["final"], GAMES))
                 worse = ", ".join(table.index[table["regresses"]]) or "none"
                 print(
                     f"  seed {seed}, {way}: {lost}; {mistakes(env, versions['final'])}; "
-                    f"{worse} (least score {table['score'].min():.2f}, least mean return {np.nanmin(own):+.2f}); "
+                    f"{worse} (least score {table['score'].min():.2f}, least margin {table['margin'].min():+.2f}); "
                     f"{seconds:.0f} s",
                     flush=True,
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -35,11 +36,13 @@ class RoundRobin:
     outcomes: [N, N, 3] int64, wins, draws and losses of player i against player j; the player with the higher return
       wins.
     returns: [N, N] float64, mean return of i against j; nan on the diagonal.
+    errors: [N, N] float64, standard errors of the mean differences returns - returns.T; nan on the diagonal.
     """
 
     names: tuple[str, ...]
     outcomes: Array
     returns: Array
+    errors: Array
 
     @property
     def scores(self) -> Array:
@@ -132,21 +135,44 @@ class RoundRobin:
         ]
         return [(self.names[i], self.names[j], self.names[k]) for i, j, k in found]
 
-    def regressions(self, final: str, earlier: Sequence[str] | None = None, level: float = 0.95) -> pd.DataFrame:
+    def regressions(
+        self, final: str, earlier: Sequence[str] | None = None, level: float = 0.95, *, by: str = "score"
+    ) -> pd.DataFrame:
         """Return a table of the games of a final agent against earlier ones: whether it has become worse than one.
 
         Columns, for each earlier player: "games", "wins", "draws" and "losses" of the final agent, "score", its share
-        of the points, "high", an upper bound of this score, and "regresses": whether the bound is below 0.5. All bounds
-        together hold with probability `level` (Bonferroni's correction); see `rivals.ratings.score_bounds`.
+        of the points, "margin", its mean return less that of the earlier player, "high", an upper bound, and
+        "regresses": whether the bound is below that of equal players. All bounds together hold with probability `level`
+        (Bonferroni's correction).
 
         final, earlier: names of players; earlier None: all others.  level: at least 0.5, below 1.
+        by: "score": the bound is of the score (`rivals.ratings.score_bounds`), equal players have 0.5.  "return": it is
+            of the margin, by the normal distribution, equal players have 0: for games such as poker, in which amounts
+            decide and not the number of games won.
 
         Games count as independent: greedy agents in a game without chance repeat one game, whose repetitions prove
-        nothing. Raises ConfigError for unknown names and a level out of range.
+        nothing. Raises ConfigError for unknown names, a level out of range and another `by`.
         """
         import pandas as pd
 
         others = [name for name in self.names if name != final] if earlier is None else list(earlier)
+        self._check_regressions(final, others, level, by)
+        own, of = self.names.index(final), [self.names.index(name) for name in others]
+        found, margin, each = self.outcomes[own, of], (self.returns - self.returns.T)[own, of], (1 - level) / len(of)
+        if by == "score":
+            high, equal = score_bounds(found, 1 - each), 0.5
+        else:
+            high, equal = margin + NormalDist().inv_cdf(1 - each) * self.errors[own, of], 0.0
+        return pd.DataFrame(
+            {
+                "games": found.sum(1), "wins": found[:, WIN], "draws": found[:, DRAW], "losses": found[:, LOSS],
+                "score": self.scores[own, of], "margin": margin, "high": high, "regresses": high < equal,
+            },
+            index=pd.Index(others, name="player"),
+        )  # fmt: skip
+
+    def _check_regressions(self, final: str, others: Sequence[str], level: float, by: str) -> None:
+        """Raise ConfigError for wrong arguments of `regressions`."""
         for name in (final, *others):
             if name not in self.names:
                 raise ConfigError(
@@ -158,17 +184,8 @@ class RoundRobin:
                 f"regressions: expected earlier players other than {final!r} and a level of at least 0.5 and below 1, "
                 f"got {others}, level={level}"
             )
-        found = self.outcomes[self.names.index(final), [self.names.index(name) for name in others]]
-        games, points = found.sum(1), found[:, WIN] + 0.5 * found[:, DRAW]
-        high = score_bounds(found, 1 - (1 - level) / len(others))
-        return pd.DataFrame(
-            {
-                "games": games, "wins": found[:, WIN], "draws": found[:, DRAW], "losses": found[:, LOSS],
-                "score": np.divide(points, games, out=np.full(len(games), np.nan), where=games > 0), "high": high,
-                "regresses": high < 0.5,
-            },
-            index=pd.Index(others, name="player"),
-        )  # fmt: skip
+        if by not in ("score", "return"):
+            raise ConfigError(f'regressions: expected by="score" or by="return", got {by!r}')
 
     def __repr__(self) -> str:
         """Return the table of ratings as text."""
@@ -259,13 +276,15 @@ def play_pairs(
 ) -> RoundRobin:
     """Return the results of all pairs of teams; see `round_robin`.  seats: the places of the players of both sides."""
     names, count = tuple(teams), len(teams)
-    outcomes, returns = np.zeros((count, count, 3), np.int64), np.full((count, count), np.nan)
+    outcomes = np.zeros((count, count, 3), np.int64)
+    returns, errors = np.full((2, count, count), np.nan)
     for i, j in combinations(range(count), 2):
         own, other = _played(tester, (teams[names[i]], teams[names[j]]), seats, episodes, sampled=sampled)
         outcomes[i, j] = (own > other).sum(), (own == other).sum(), (own < other).sum()
         outcomes[j, i] = outcomes[i, j, ::-1]
         returns[i, j], returns[j, i] = own.mean(), other.mean()
-    return RoundRobin(names, outcomes, returns)
+        errors[i, j] = errors[j, i] = (own - other).std(ddof=1) / np.sqrt(own.size)
+    return RoundRobin(names, outcomes, returns, errors)
 
 
 def _played(

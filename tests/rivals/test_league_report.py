@@ -63,7 +63,7 @@ def results_of_hands(games: int = 40) -> RoundRobin:
     won = (moves[:, None] - moves) % 3 == 1
     drawn = moves[:, None] == moves
     outcomes = games * np.stack([won, drawn & ~np.eye(4, dtype=bool), won.T], -1).astype(np.int64)
-    return RoundRobin(tuple(player.name for _, player in hands()), outcomes, np.zeros((4, 4)))
+    return RoundRobin(tuple(player.name for _, player in hands()), outcomes, *np.zeros((2, 4, 4)))
 
 
 def test_a_report_by_hand(tmp_path):
