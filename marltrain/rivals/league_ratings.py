@@ -43,6 +43,7 @@ class LeagueRatings(Callback):
 
     Copies of the learners, of earlier versions and of the other members of the pool, and a random player meet in a
     round robin, at the first test and at every n-th one after it. The results go to:
+
     - the files payoffs.parquet (a row for each pair: `RoundRobin.pairs`) and ratings.parquet (one for each player:
       `RoundRobin.ratings`, with "learner" and "entered", the env step of the run at which a version was like this), in
       the run's folder; "env_steps" of both tables is that of the test;
