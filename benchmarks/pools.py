@@ -9,10 +9,11 @@ MMD, whose policy stays random for longer.
 
 A line for each seed and way: the share of 2,000 games from each seat that the final agent, without exploration, loses
 to random play; its mistakes; and the earlier versions, one of each sixth of the run, to which it loses
-(`RoundRobin.regressions`; in Leduc poker by returns, in 2,000 games a pair). Mistakes: in tic-tac-toe the games lost of all that opponents can play, from both seats; in
-connect four the share of moves that give away the result of 200 positions with 13 to 24 stones and of 200 with 25 to
-36; in Leduc poker the exploitability of the policy, with exploration. The smallest score and the smallest margin, the
-difference of the mean returns, against an earlier version are printed, too. Seconds are those of one core, for the training; the first include compilation.
+(`RoundRobin.regressions`; in Leduc poker by returns, in 2,000 games a pair). Mistakes: in tic-tac-toe the games lost
+of all that opponents can play, from both seats; in connect four the share of moves that give away the result of 200
+positions with 13 to 24 stones and of 200 with 25 to 36; in Leduc poker the exploitability of the policy, with
+exploration. The smallest score and the smallest margin, the difference of the mean returns, against an earlier
+version are printed, too. Seconds are those of one core, for the training; the first include compilation.
 """
 
 from __future__ import annotations
