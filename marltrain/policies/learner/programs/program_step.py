@@ -127,7 +127,7 @@ class ProgramStep(GradientStep):
         if rows is not None:
             weight = np.zeros((self.team.num_agents, rows), np.float32)
             given = {ALONE: {**columns[ALONE], **drawn, "weight": weight}}
-        dealt = [name for name in arrays_in(given, COLUMNS) if name not in names]
+        dealt = {name: array for name, array in arrays_in(given, COLUMNS).items() if name not in names}
         try:
             made = step_table(self, given, blocks.block, blocks.rest, rows, dealt)
             if made.blocks and made.table.arena > LARGEST_ARENA and not self.team.is_joint:
@@ -136,7 +136,7 @@ class ProgramStep(GradientStep):
         except Exception as error:  # of functions of the user, too; nothing has been changed
             self._fall_back(error)
             return None
-        return RolloutProgram(self, made, names)
+        return RolloutProgram(self, made, names, dealt)
 
     def compare(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> None:
         """Compare the first gradient of a user's algorithm with the framework's; raises ConfigError."""

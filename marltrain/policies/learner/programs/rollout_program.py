@@ -21,9 +21,15 @@ from marltrain.policies.tape.over_minibatches import OverMinibatches
 class RolloutProgram(BoundTable):
     """The program of a phase for all minibatches of a rollout."""
 
-    def __init__(self, step: GradientStep, made: StepTable, columns: Sequence[str]) -> None:
-        """See `BoundTable`."""
+    def __init__(
+        self, step: GradientStep, made: StepTable, columns: Sequence[str], dealt: Mapping[str, Array]
+    ) -> None:  # fmt: skip
+        """See `BoundTable`.
+
+        dealt: arrays as those that each minibatch has of its own; a phase that is not due gets no others.
+        """
         super().__init__(step, made, columns)
+        self._bind(dealt)
         if step.team.algorithm.ends_update is not None:
             self.execution.end_by(f"{GOING}/{ALONE}")
         one = np.zeros((len(made.metrics), self.team.num_agents), np.float32)  # of a minibatch

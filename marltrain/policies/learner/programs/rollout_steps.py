@@ -112,13 +112,14 @@ class RolloutSteps:
         self, columns: Columns, dealt: Dealt | None, drawn: Mapping[int, Mapping[str, Any]], numbers: Mapping[str, Any],
         due: Array,
     ) -> None:  # fmt: skip
-        """Compare the gradients of a user's algorithm in the first minibatch with the framework's."""
-        for step, own in zip(self.steps, due[0], strict=True):
-            if step.compared:
+        """Compare the gradients of a user's algorithm in each phase's first minibatch with the framework's."""
+        for step, own in zip(self.steps, due.swapaxes(0, 1), strict=True):
+            made = own.any(1)
+            if step.compared or not np.count_nonzero(made):
                 continue
-            first = columns
+            first, i = columns, int(made.argmax())
             if dealt is not None:
-                rows = self.backend.rows(columns[ALONE], dealt.index[:, 0], next(leaves(columns)).shape[1])
-                rows |= self.backend.tensor(map_tree(itemgetter(0), drawn.get(step.number, {})))
-                first = {ALONE: {**rows, "weight": self.backend.tensor(dealt.weight[:, 0])}}
-            step.compare(first, numbers, own)
+                rows = self.backend.rows(columns[ALONE], dealt.index[:, i], next(leaves(columns)).shape[1])
+                rows |= self.backend.tensor(map_tree(itemgetter(i), drawn.get(step.number, {})))
+                first = {ALONE: {**rows, "weight": self.backend.tensor(dealt.weight[:, i])}}
+            step.compare(first, numbers, own[i])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marltrain.policies.algorithms.gail import Discriminator
 from tests.policies.learner.programs.pairs import state_of, update
 from tests.policies.tape.test_recording import learners_of, rows_of
 
@@ -36,3 +37,29 @@ def test_steps_in_one_call_are_those_made_one_by_one(name, minibatches, backend,
     np.testing.assert_equal(state_of(at_once), state_of(apart))
     states = [[rng.bit_generator.state for rng in learner.rngs("update")] for learner in learners]
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_phase_with_random_numbers_that_is_not_due_in_the_first_rollout(compared, monkeypatch):
+    """Passes 2 and 3, then 4 and 5 of an agent, of which the discriminator is trained in pass 5.
+
+    Only then are its gradients compared with those of the framework, as those of a user's algorithm are.
+    """
+    phases = Discriminator.phases
+
+    def every_fifth(model: Any, algorithm: Any) -> Any:
+        return tuple(replace(phase, every=5) for phase in phases(model, algorithm))
+
+    monkeypatch.setattr(Discriminator, "phases", every_fifth)
+    (at_once, apart), actions = learners_of("gail", 2, jit_compile=True, minibatches=2)
+    monkeypatch.setattr(apart.steps.over_rollouts, "programs", lambda *_: None)
+    discriminator = at_once.steps.steps[0]
+    discriminator.compared = compared
+    for learner in (at_once, apart):
+        learner.gradient_steps[...] = 2
+    for seed, known in enumerate([compared, True]):
+        batch = rows_of("gail", at_once, actions, 24, seed)
+        found, expected = update(at_once, batch), update(apart, batch)
+        assert discriminator.compared == known
+        np.testing.assert_equal({name: found[name] for name in expected}, expected)
+    np.testing.assert_equal(state_of(at_once), state_of(apart))
