@@ -4,10 +4,10 @@
 
 Poker: the exploitability of the last agents, in chips, by `mt.exploitability`. Tic-tac-toe: lost games among all games
 that opponents can play, from both seats, by `mt.tictactoe_games`. Connect four: the share of moves that give away the
-result of 100 positions with 8 to 12 stones, by `mt.connect_four_blunders`, of a network that sees the board and its
-mirror image; lines of their own tell it of the network without the image, of minimax, of positions with more stones,
-and games lost to random play. A line for each seed, then the interquartile mean and its 95 % bootstrap interval.
-Seconds are those of one core; no task uses more than one thread.
+result of 100 positions with 8 to 12 stones, by `mt.connect_four_blunders`, of a network that reads the board and its
+mirror image. Further lines have this share for the network without the image, for minimax and for positions with more
+stones, and the games lost to random play. The output has a line for each seed, then the interquartile mean and its
+95 % bootstrap interval. Seconds are those of one core; no task uses more than one thread.
 """
 
 from __future__ import annotations
