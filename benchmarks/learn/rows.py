@@ -213,7 +213,7 @@ _ALGORITHM_ROWS = (
     Row(MARINES, "ppo", 1_000_000, None, 1, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
     Row(STALKERS, "ppo", 1_000_000, None, 2, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
     Row(STALKERS, "mappo", 1_000_000, None, 2, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
-    Row(OUTNUMBERED, "ppo", 3_000_000, None, 4, compiled=True, own=shared_policy(3_000_000), most_seeds=1),
+    Row(OUTNUMBERED, "ppo", 1_000_000, None, 2, compiled=True, own=shared_policy(1_000_000), most_seeds=1),
     Row(APPLES, "dqn", 60_000, 3.0, 2, tolerance=0.0, own=apples("dqn", update_per_step=1 / 4)),
     Row(APPLES, "ppo", 60_000, 2.0, 2, tolerance=0.0, own=apples("ppo", minibatches=8)),
     Row(CHEETAH, "sac", 1_000_000, 9535.0, 70, compiled=True, most_seeds=1),
