@@ -110,7 +110,8 @@ def psro(
     seed: from which all seeds are derived; drawn if None, or that of the call that is resumed.
     resume: a folder in which populations and the training under way are saved. The same call goes on with it after an
       interrupt or the end of the process, with equal results; more iterations may be asked for. Trainings are saved
-      every minute, or as a `Checkpoint` among the callbacks of `trainer` says. None: nothing is saved.
+      every minute, or as a `Checkpoint` among the callbacks of `trainer` says; with runners, results depend on the env
+      steps of the checkpoints. None: nothing is saved.
 
     Raises ConfigError for a game of another number of players, an unknown meta-strategy, no iterations, and a folder of
     a call with other arguments, and SaveError for a damaged folder.

@@ -51,9 +51,7 @@ class Members:
         self._part_of: dict[int, str] = {}
         self._next = self._next_part = 0
         self._known: Array | None = None  # numbers and env steps of the members, [2, M] int64
-        self._places: dict[str, Array] | None = (
-            None  # part -> [numbers] rows in it; negative numbers count from the end
-        )
+        self._places: dict[str, Array] | None = None  # see `places`
         self._player: PlayerSpec | None = None
 
     def __len__(self) -> int:
@@ -258,7 +256,10 @@ class Members:
 
     @property
     def places(self) -> dict[str, Array]:
-        """Part -> rows in it by the members' numbers, int64; -1: of another part. The same until members change."""
+        """Part -> [numbers] int64, rows in it by the members' numbers, negative ones from the end; -1: of another part.
+
+        The same mapping until members change.
+        """
         if self._places is None:
             negative = sum(number < 0 for number in self._part_of)
             self._places = {name: np.full(self._next + negative, -1) for name in self._parts}
