@@ -37,7 +37,7 @@ class RotationTable:
     ) -> None:
         """Fill in the record.
 
-        seats: [P, E], kept up to date.  by_seat: the Step of the games.  by_entry: the Step that the players see.
+        seats: [P, E], kept up to date.  by_seat: the Step of the games.  by_entry: the Step of the line-up.
         sent: the actions of the games, per group.
         """
         players, envs = seats.shape

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNLESS_GIVEN = {"test_freq": None, "run_dir": False, "progress": False}
 """Arguments of the trainer of best responses, unless they are given."""
 FREE = {"callbacks", "progress", "run_dir", "vector", "num_workers"}
-"""Those that a resumed call may change."""
+"""Arguments of `trainer` that a resumed call may change."""
 
 
 @dataclass
@@ -109,9 +109,10 @@ def psro(
     exploitability: compute the exploitability of the strategies after each iteration, see `marltrain.exploitability`.
     seed: from which all seeds are derived; drawn if None, or that of the call that is resumed.
     resume: a folder in which populations and the training under way are saved. The same call goes on with it after an
-      interrupt or the end of the process, with equal results; more iterations may be asked for. Trainings are saved
-      every minute, or as a `Checkpoint` among the callbacks of `trainer` says; with runners, results depend on the env
-      steps of the checkpoints. None: nothing is saved.
+      interrupt or the end of the process, with equal results. `iterations` may be larger; callbacks, progress, vector
+      and num_workers of `trainer` may differ. Trainings are saved every minute, or at the times of a `Checkpoint` among
+      the callbacks of `trainer`; with runners, results depend on the env steps of the checkpoints. None: nothing is
+      saved.
 
     Raises ConfigError for a game of another number of players, an unknown meta-strategy, no iterations, and a folder of
     a call with other arguments, and SaveError for a damaged folder.

@@ -188,7 +188,7 @@ def _in_checkpoint(folder: Path, found: FoundCheckpoint | None, seats: Sequence[
 def _kept(folder: Path, seats: Sequence[Mapping[str, Any]]) -> list[_Found]:
     """Return the agents in all checkpoints of a run, and its best agents.
 
-    Best agents that an earlier version of marltrain has saved do not tell their env steps, and are left out.
+    Best agents that an earlier version of marltrain has saved have no env step, and are left out.
     """
     found = [_in_checkpoint(folder, find(path), seats) for path in all_of(folder)]
     if (folder / BEST / DESCRIPTION).is_file():

@@ -26,7 +26,7 @@ def run_of(folder: Path, line_up: Any, mask: Any, steps: int = 96, callbacks: An
         ROCKS, env_args={"num_rounds": 1}, num_train_envs=4, num_test_envs=2, update_freq=16, test_freq=None, seed=0,
         progress=False, run_dir=folder, steps_per_train=steps, callbacks=list(callbacks),
     )  # fmt: skip
-    trainer.train(line_up, mask, rotate=True, plot=False)  # seats that change are played step by step, not compiled
+    trainer.train(line_up, mask, rotate=True, plot=False)
     return folder
 
 

@@ -115,7 +115,7 @@ def _next_values(value: Array, boot_value: Array, boot: Array) -> Array:
 
 
 def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
-    """Return the values of what follows each row of a `Rollout`, [K, B] float32.
+    """Return the value of the next observation of each row of a `Rollout`, [K, B] float32.
 
     value: [K, B] of the rows.  boot_value: [K, M] of `boot_obs`.  boot: [K, B], see `Rollout`.
     """

@@ -33,7 +33,7 @@ class ActingLearner:
         self.actor.noise = Noise(columns.cut(algorithm.noise, task.players), ahead=self.actor.noise.ahead)
 
     def load(self, acting: Acting) -> None:
-        """Take what the learner acts by in a fragment."""
+        """Set the weights, statistics, hyperparameters and counts of a fragment."""
         backend = self.weights.backend
         for name, flat in acting.nets.items():
             self.weights.nets[name].assign(backend.tensor(flat))
@@ -66,7 +66,7 @@ class ActingLearner:
 
     @property
     def rate(self) -> RowErrors:
-        """What computes the errors of transitions by the weights of `load`."""
+        """The errors of transitions, computed with the weights of `load`."""
         return RowErrors(self.actor.algorithm, self.weights.backend, self.weights, self.hyper)
 
     def rngs(self, purpose: str) -> list[np.random.Generator]:

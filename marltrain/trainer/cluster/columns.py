@@ -14,7 +14,7 @@ from marltrain.policies.learner.actor import Draw
 class Columns:
     """Environments `low` to `high` of M matches of E environments each; match m has m * E to (m + 1) * E.
 
-    Agents of a runner see them as W environments of the players of all matches; a cell (match, environment) that the
+    Agents of a runner have rows for W environments of the players of all matches; a cell (match, environment) that the
     runner does not hold is not valid. Without matches, M is 1 and all cells are valid.
 
     width: W, the most that one match has.  cells: [M, W] int64, the runner's environment in each cell; 0 if not valid.

@@ -115,7 +115,7 @@ class ActingTasks:
 
 @dataclass(frozen=True)
 class PartTask:
-    """Members of a set that are computed together, as a runner needs them to act.
+    """Members of a set that are computed together, as they are sent to a runner.
 
     made_of: the algorithm, see `packed`; of a member that is computed alone the agent, pickled by cloudpickle.
     backend: name of the algorithm's framework; "" of a member that is computed alone.
@@ -139,10 +139,10 @@ class PartTask:
 
 @dataclass(frozen=True)
 class MembersNews:
-    """What a runner does not know yet of the members of a set.
+    """Changes of the members of a set since the last order to a runner.
 
     parts: by name, those that are new.  rows: of each part, the rows by the numbers of members.
-    sizes: of stacks.  arrived: of each stack, row -> what a new member acts by, see `FrozenStack.export`.
+    sizes: of stacks.  arrived: of each stack, row -> the state of a new member, see `FrozenStack.export`.
     """
 
     parts: Mapping[str, PartTask]
@@ -153,7 +153,7 @@ class MembersNews:
 
 @dataclass(frozen=True)
 class Acting:
-    """What a learner acts by.
+    """The state with which a learner acts.
 
     nets: name -> weights of its networks.  statistics: name -> key -> running statistics.
     hyper: name -> [K] float64.  counts: [K, A] int64, see `Actor`.
@@ -166,7 +166,7 @@ class Acting:
 
     @classmethod
     def now(cls, learner: AlgorithmLearner) -> Acting:
-        """Return copies of what a learner acts by now; with overlapping updates, of its acting copies."""
+        """Return copies of the present state; with overlapping updates, of the acting copies."""
         nets = {name: learner.actor.nets[name] for name in learner.weights.online}
         statistics = learner.copies.statistics or learner.weights.statistics
         return cls(

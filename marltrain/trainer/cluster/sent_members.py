@@ -35,9 +35,9 @@ class SentMembers:
             self._task(part)
 
     def news(self, w: int, *, fresh: bool) -> MembersNews | None:
-        """Return what runner w does not know yet, and note that it gets it; None if it knows everything.
+        """Return the members that runner w lacks, and record them as sent; None if it lacks none.
 
-        fresh: the runner knows nothing.
+        fresh: the runner has no members.
         """
         parts = self._members.parts
         rows = {name: dict(part.rows) for name, part in parts.items()}
@@ -56,7 +56,7 @@ class SentMembers:
         return MembersNews(tasks, rows, sizes, arrived)
 
     def _task(self, part: StackPart | AgentPart) -> PartTask:
-        """Return how a runner makes a part; raises ConfigError if it cannot."""
+        """Return the message from which a runner makes a part; raises ConfigError if it cannot."""
         if isinstance(part, StackPart):
             return PartTask(packed(part.template.algorithm, self._who), part.template.backend.name)
         if part.number < 0:
@@ -66,9 +66,8 @@ class SentMembers:
         inner = part.inner.inner if isinstance(part.inner, FrozenAgent) else part.inner
         if inner.learns:
             raise ConfigError(
-                f"runners act with members of marltrain's own algorithms over NetworkSpecs, and with those that never "
-                f"learn; a member of the set of {self._who}, a {type(inner).__name__}, is of another kind. Leave it or "
-                "runners out"
+                "runners: expected members of marltrain's own algorithms over NetworkSpecs, or agents that never "
+                f"learn, in the set of {self._who}, got a {type(inner).__name__}. Leave it or runners out"
             )
         try:
             return PartTask(bytes(cloudpickle.dumps(part.inner)))

@@ -28,7 +28,7 @@ class SteppedEnvs(LocalVectorEnv):
     sent: tuple[Array, ...] = ()
 
     def __init__(self, task: Task, chunk: Chunk | GameBatch, step: Step) -> None:
-        """Show a Step of the environments of a task, which others own."""
+        """Take the environments of a task and their Step, which others own."""
         self.source, self.spec, self.num_envs = task.source, task.spec, task.high - task.low
         self._chunk, self._step = chunk, step
 
@@ -46,7 +46,7 @@ class SteppedEnvs(LocalVectorEnv):
 
 
 class HeldMatchesVectorEnv(VectorEnvWrapper):
-    """The environments of a runner by match: what `MatchesVectorEnv` shows of them, as `Columns` arranges them.
+    """The environments of a runner by match, like those of a `MatchesVectorEnv`, in the layout of `Columns`.
 
     Cells that the runner does not hold never have a turn.
     """
@@ -77,7 +77,7 @@ class HeldMatchesVectorEnv(VectorEnvWrapper):
         return self._by_match(step), restarted
 
     def _by_match(self, step: Step) -> Step:
-        """Return a Step by match, in which the players of an ended episode have ended, as `ended` cannot tell it."""
+        """Return a Step by match, with the ends of episodes as those of players: `ended` has no axis of matches."""
         by_match = self._columns.by_match
 
         def each(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""FusedGames: the native games that a call of compiled code steps, with rows and columns as the line-up sees them."""
+"""FusedGames: the native games that a call of compiled code steps, with the rows and columns of the line-up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FusedGames:
         """Take environments; raises TypeError unless `native_games` finds native games in them."""
         games, native = games_of(envs), native_games(envs)
         if native is None:
-            raise TypeError("only native games are stepped in compiled code: ask `can_fuse` first")
+            raise TypeError("only native games are stepped in compiled code: call `can_fuse` first")
         self._envs, self._native, self.batch, self.columns = envs, native, native.batch, native.num_envs
         self._rotating = games if isinstance(games, RotatingVectorEnv) else None
         self._table = None if self._rotating is None else self._rotating.compiled(self.batch.actions)

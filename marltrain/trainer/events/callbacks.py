@@ -140,7 +140,7 @@ class Moment:
         `on_log` and `on_picture`, and in `on_train_end`, when the tables are already written.
         """
         if self.event in ("on_log", "on_picture"):
-            raise ConfigError(f"log: {self.event} is called for what is logged, and cannot log anything itself")
+            raise ConfigError(f"log: {self.event} is called for each logged value, and cannot log anything itself")
         self.trainer.log(name, value)
 
     def log_picture(self, name: str, figure: Figure) -> None:
@@ -151,7 +151,9 @@ class Moment:
         `on_train_end`, when loggers may be closed.
         """
         if self.event in ("on_log", "on_picture"):
-            raise ConfigError(f"log_picture: {self.event} is called for what is logged, and cannot log anything itself")
+            raise ConfigError(
+                f"log_picture: {self.event} is called for each logged value, and cannot log anything itself"
+            )
         self.trainer.log_picture(name, figure)
 
 

@@ -62,7 +62,7 @@ def warn_of_early_end(
 
 
 def check_lag(learners: Sequence[LearnerSeats], max_lag: int | None) -> None:
-    """Raise ConfigError for on-policy learners that cannot learn from what asynchronous runners have collected.
+    """Raise ConfigError for on-policy learners that cannot learn from rows of asynchronous runners.
 
     max_lag: of the runners; None: they are synchronous, or there are none.
     """
@@ -94,8 +94,8 @@ def rotation_of(spec: EnvSpec, agents: Sequence[Agent], setup: TrainerSetup) -> 
         raise ConfigError("rotate=True does not support copies of the environment: leave one of them out")
     if told := [agent for agent in agents if agent.identity]:
         raise ConfigError(
-            f"rotate=True: {told[0]!r} tells the players apart by their seats (identify=True), and they change: leave "
-            "one of them out"
+            f"rotate=True: {told[0]!r} distinguishes the players by their seats (identify=True), and seats change: "
+            "leave one of them out"
         )
     teams = whole_teams(agents, spec.names, setup.team_reward)
     if not teams:
