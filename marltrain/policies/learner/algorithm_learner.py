@@ -345,8 +345,6 @@ class AlgorithmLearner(Learner):
 
 def hindrance(learner: AlgorithmLearner) -> str:
     """Return why compiled code cannot make the updates between batch steps, "" if nothing hinders it."""
-    if learner.measured.noise:
-        return "the gradient noise is measured"
     if any(name in learner.weights.statistics for name in NORMALIZED):
         return "observations are normalized"
     if learner.needs.block and learner.draws:  # their number depends on the sequences that were drawn

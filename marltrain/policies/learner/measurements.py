@@ -6,7 +6,7 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import REQUIRE, Backend
+from marltrain.policies.backends.base import Backend
 from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.interface.algorithm import Algorithm, Networks
@@ -69,11 +69,6 @@ class Measurements:
                 )
             if isinstance(self._algorithm, JointAlgorithm):
                 raise ConfigError(f"{self._who}: the gradient noise of agents that learn together is not measured")
-            if self._backend.jit_compile == REQUIRE:
-                raise ConfigError(
-                    f"{self._who}: the gradient noise is measured by {self._backend.name}, and jit_compile={REQUIRE!r} "
-                    "allows only marltrain's own compiled code: give jit_compile=True"
-                )
             if self._backend.strategy is not None or self._custom:
                 why = (
                     "a model of your own may keep what the two parts cannot share, such as statistics of the batch"

@@ -67,12 +67,6 @@ def test_a_phase_that_its_first_update_cannot_record_is_refused():
         np.testing.assert_array_equal(array, before[name], name)
 
 
-def test_gradient_noise_is_refused():
-    agent = mt.DQN(VECTOR, THREE, **REQUIRED)
-    with pytest.raises(ConfigError, match=r"dqn: the gradient noise is measured by torch, .* give jit_compile=True"):
-        agent.learner_.measured.ask("gradient_noise")
-
-
 def test_a_natural_gradient_is_told_once():
     learner, lines = bowl(jit_compile=True), list[str]()
     with listening(lines.append):

@@ -103,7 +103,7 @@ def only_watching(moment):
         ({}, mt.LambdaCallback(on_update_end=only_watching), "LambdaCallback.on_update_end may change agents"),
         ({}, mt.Adapt("gamma", by="td_error", direction="up", low=0.9, high=0.999),
          "Adapt.on_update_end may change agents"),
-        ({}, mt.Adapt("gamma", by="gradient_noise", low=0.9, high=0.999), "the gradient noise is measured"),
+        ({}, mt.Adapt("gamma", by="gradient_noise", low=0.9, high=0.999), "Adapt.on_update_end may change agents"),
     ],
 )  # fmt: skip
 def test_compiled_updates_that_are_made_one_at_a_time_are_told_once(settings, callback, reason, caplog):

@@ -78,7 +78,7 @@ class PlannedUpdates:
         self._counts, self._due = np.zeros(0, np.int64), np.zeros((0, 0, 0), bool)
         self._names = learner.algorithm.numbers()
         self._numbers = np.zeros((len(self._names), learner.num_agents, 1), np.float32)
-        self._made: dict[Any, PlannedPhases] = {}  # by the names of columns
+        self._made: dict[Any, PlannedPhases] = {}  # by the names of columns, and whether noise is measured
         self._phases: PlannedPhases
         self._read: Columns | None = None  # those that the programs read
         self._reported = [self._names.index(name) for name in learner.reported.values()]
@@ -171,7 +171,8 @@ class PlannedUpdates:
 
     def _set_programs(self, columns: Columns, learn: Array) -> bool:
         """Write the programs of all phases for columns of these arrays; return False if they cannot be planned."""
-        if (names := tuple(arrays_in(columns, COLUMNS))) not in self._made:
+        names = tuple(arrays_in(columns, COLUMNS)), self.steps.steps[0].measures
+        if names not in self._made:
             self._example = self.learner.draws.example(rows_of(columns))
             if (made := planned_phases(self.steps, columns, self._example)) is None:
                 return False

@@ -34,7 +34,7 @@ class ProgramStep(GradientStep):
     """The training step of one phase of a team, recorded and run as a program; on a CPU, in place.
 
     The memory of the backend's tensors is shared with arrays. The framework computes what cannot be recorded, which a
-    notice tells once, and the steps whose gradient noise is measured.
+    notice tells once.
 
     The first gradient of an algorithm that is not marltrain's own is computed by the framework, too, and compared.
 
@@ -45,7 +45,6 @@ class ProgramStep(GradientStep):
     def __init__(self, number: int, team: TrainedTeam) -> None:
         """Store the agents; a call with columns of new shapes makes a program."""
         super().__init__(number, team)
-        self._function = self.backend.function(self.compute, compiled=False)  # while noise is measured
         self._programs: dict[Any, StepProgram] = {}
         self._tables: dict[Any, StepTable] = {}  # shared by single and planned updates
         self.recordable, self.threads = True, Threads()
@@ -57,7 +56,7 @@ class ProgramStep(GradientStep):
 
         Raises ConfigError if the first gradient of a user's algorithm differs from the framework's.
         """
-        if self.recordable and not self.measures:
+        if self.recordable:
             arrays = [self.backend.numpy(tensor) for tensor in leaves(columns)]
             if (program := self._program(columns, arrays)) is not None:
                 if not self.compared:
@@ -101,8 +100,8 @@ class ProgramStep(GradientStep):
     def measure_noise(self, *, on: bool) -> None:
         """See `GradientStep`."""
         super().measure_noise(on=on)
-        if self.recordable:
-            self._function = self.backend.function(self.compute, compiled=False)
+        self._programs.clear()
+        self._tables.clear()
 
     def _program(self, columns: Columns, arrays: list[Array]) -> StepProgram | None:
         """Return the program for columns of these shapes; None if the phase cannot be recorded."""
@@ -160,7 +159,7 @@ class ProgramStep(GradientStep):
         made = step_table(self, columns, rows := rows_of(columns), moves=moves)
         if self.team.is_joint or made.table.arena <= LARGEST_ARENA:
             return made
-        unit = self.team.algorithm.needs().block or 1
+        unit = 2 if self.measures else self.team.algorithm.needs().block or 1
         block = max(LEAST_ROWS, -(-rows * LARGEST_ARENA // made.table.arena))
         return step_table(self, columns, min(rows, -(-block // unit) * unit), moves=moves)
 

@@ -55,18 +55,26 @@ def recorded_losses(
     made: the columns that `recorded_over_rows` returned.  Raises RecordError for models of the user, and other
     exceptions for what the functions of the phase do with tensors without numbers.
     """
+    tape, nets, given = recorded_inputs(step, columns, rows, made or {})
+    loss, outputs = step.losses(TapeOperations(tape), nets, given, hyper_of(tape, step))
+    outputs = {f"{MEASURED}/{name}": _of_all(step, name, value) for name, value in outputs.items()}
+    return Recording(tape, outputs, derive(loss, {name: nets[name].leaf for name in step.trains}))
+
+
+def recorded_inputs(
+    step: GradientStep, columns: Columns, rows: int | None, made: Mapping[str, Symbol]
+) -> tuple[Tape, dict[str, RecordedNetwork], Any]:
+    """Return a tape with networks and columns for the losses of a phase; see `recorded_losses`."""
     tape, agents, nets = Tape(), agents_of(step), dict[str, RecordedNetwork]()
     for name, net in step.team.nets.items():
         if not hasattr(net, "plan"):
             raise RecordError(f"network {name.split('/')[1]!r} is a model of your own")
         nets[name] = RecordedNetwork(tape, name, net.plan, agents[name.split("/")[0]])
     given = inputs(tape, columns, COLUMNS, step, rows)
-    for name, value in (made or {}).items():
+    for name, value in made.items():
         shape = value.shape if rows is None or value.ndim < 2 else (1, rows, *value.shape[2:])
         given[ALONE][name.removeprefix(f"{MADE}/")] = tape.input(name, shape, value.node.dtype)
-    loss, outputs = step.losses(TapeOperations(tape), nets, given, hyper_of(tape, step))
-    outputs = {f"{MEASURED}/{name}": _of_all(step, name, value) for name, value in outputs.items()}
-    return Recording(tape, outputs, derive(loss, {name: nets[name].leaf for name in step.trains}))
+    return tape, nets, given
 
 
 def recorded_over_rows(step: GradientStep, columns: Columns, rows: int | None = None) -> Recording:

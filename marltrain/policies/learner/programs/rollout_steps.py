@@ -70,12 +70,16 @@ class RolloutSteps:
         columns: of the rollout, tensors [K, R, ...]; of agents alone without weights.
         rows: of a minibatch of agents alone; None: each minibatch of a team holds all rows.
         """
-        if any(step.measures or not step.recordable for step in self.steps):
+        if not all(step.recordable for step in self.steps):
             return None
         tree = as_arrays(self.backend, columns)
         arrays = arrays_in(tree, COLUMNS)
         fixed = 0 if rows is None else 2  # the rows of a rollout of agents alone may be any number
-        shapes = (rows, *((name, array.shape[fixed:], array.dtype.char) for name, array in arrays.items()))
+        shapes = (
+            rows,
+            self.steps[0].measures,
+            *((name, array.shape[fixed:], array.dtype.char) for name, array in arrays.items()),
+        )
         if (found := self._programs.get(shapes)) is None:
             drawn = {} if rows is None else examples(rows)
             made = [step.rollout_program(tree, drawn.get(step.number, {}), self.blocks, rows) for step in self.steps]

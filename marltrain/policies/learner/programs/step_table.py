@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from marltrain.policies.learner.gradient_step import ERRORS, TOTAL, Clipped, GradientStep
+from marltrain.policies.learner.programs.recorded_noise import recorded_halves, recorded_noise
 from marltrain.policies.learner.programs.recorded_step import (
     COLUMNS,
     DUE,
@@ -64,7 +65,8 @@ def step_table(
     rest: of the smaller blocks behind them; 0: one, of the rows that remain.
     rows: of a minibatch, whose numbers among those of the columns are the segment `table.INDEX`; None: the columns are
       those of a minibatch.  dealt: the segments of columns of which each minibatch has its own.
-    moves: whether it moves the weights; otherwise it ends with the metrics of the loss, and with the gradients.
+    moves: whether it moves the weights; otherwise it ends with the metrics of the loss, and with the gradients, and
+    measures no noise.  Otherwise `block` is even while the gradient noise is measured, see `recorded_halves`.
     Raises an exception of any type for what cannot be recorded.
     """
     recordings: dict[Section, Recording] = {}
@@ -77,14 +79,17 @@ def step_table(
         rest = rest or behind
         rests = -(-behind // rest) if rest else 0
         sizes: dict[Section, int] = {"block": block if blocks else 0, "rest": rest}
+        record = recorded_halves if step.measures and moves else recorded_losses
         for section, size in sizes.items():
             if size:
-                recordings[section] = recorded_losses(step, columns, size, before.outputs)
-    measured = next(recordings[section].outputs for section in ("block", "rest") if section in recordings)
-    gradients: Role = "own sum" if moves else "sum"
+                recordings[section] = record(step, columns, size, before.outputs)
+    sums = next(recordings[section].outputs for section in ("block", "rest") if section in recordings)
+    measured = {name: value for name, value in sums.items() if name.startswith(f"{MEASURED}/")}
+    gradients: Role = ("own" if step.measures else "own sum") if moves else "sum"
     given: Role = "rows" if rows is None else "gathered"
     made = recordings["before"].outputs if "before" in recordings else {}
     roles = _roles(step, columns, made, measured, given, dealt)
+    roles |= dict.fromkeys(sums.keys() - measured.keys(), "own sum")
     roles |= {f"{GRADIENT}{name}": gradients for name in step.trains}
     assembler = Assembler(roles, by_agent=not step.team.is_joint)
     for section, recording in recordings.items():
@@ -118,22 +123,30 @@ def _roles(
 
 
 def _write_moves(assembler: Assembler, step: GradientStep, measured: Mapping[str, Symbol]) -> list[str]:
-    """Write clipping and the steps of optimizers; return the segments of the metrics of norms.
+    """Write clipping and the steps of optimizers; return the segments of the metrics of norms and of gradient noise.
 
     measured: the segments of the losses' metrics.
     """
-    agents = agents_of(step)
+    agents, outputs = agents_of(step), list[str]()
     for name in step.trains:
         shape = (agents[name.split("/")[0]], int(step.team.nets[name].flat.shape[1]))
         assembler.segment(f"weights/{name}", shape, "float", "after")  # also if no loss reads it
+    if step.measures:
+        outputs += _appended(assembler, recorded_noise(step))
+    for name in step.trains:
         write_norms(assembler, name, f"{NORM}/{name}")
-    recording = _clipping(step, measured)
-    assemble(assembler, "after", recording)
+    outputs += _appended(assembler, _clipping(step, measured))
     for name in step.trains:
         member, numbers = _optimizer_numbers(step, name)
         rule = step.team.members[member].algorithm.settings.optimizer
         write_optimizer(assembler, name, rule, step.team.optimizers[name].epsilon, numbers)
-    return [name for name in recording.outputs if name.startswith(f"{MEASURED}/")]
+    return [name for name in outputs if name.startswith(f"{MEASURED}/")]
+
+
+def _appended(assembler: Assembler, recording: Recording) -> list[str]:
+    """Append a recording behind all rows; return the names of its outputs."""
+    assemble(assembler, "after", recording)
+    return list(recording.outputs)
 
 
 def _clipping(step: GradientStep, measured: Mapping[str, Symbol]) -> Recording:

@@ -69,8 +69,7 @@ def test_thirty_updates_change_the_variables_only_where_tensorflow_reads_them():
 
 
 @pytest.mark.parametrize("name", ["sac", "dqn without double"])
-def test_tensorflow_computes_steps_between_programs(name):
-    """Those whose gradient noise is measured; programs move the target networks, of the second case by a tenth."""
+def test_gradient_noise_is_that_of_tensorflow(name):
     plain, other, actions = pair(name)
     for on, batch in zip((False, True, False), batches(name, plain, actions, 3), strict=True):
         for learner in (plain, other):

@@ -158,6 +158,19 @@ def test_rollouts_of_more_rows_than_a_block():
     assert_close(native, plain)
 
 
+def test_gradient_noise_is_that_of_torch():
+    """Of ragged rollouts, with several blocks in a minibatch; measured, and then no longer."""
+    native, plain = (learner_of(compiled=c, network=MLP((9,)), minibatches=3, epochs=2) for c in (True, False))
+    rng = np.random.default_rng(0)
+    for on, counts in ((True, [23, 17, 9]), (True, [6 * BLOCK + 7, 31, 2]), (False, [31, 0, 8])):
+        for learner in (native, plain):
+            learner.measured.measure(effective=False, noise=on)
+        found, expected = update(rollout_of(rng, counts), native, plain)
+        assert ("gradient_noise/actor" in found) == on
+        assert_metrics_close(found, expected)
+    assert_close(native, plain)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_an_agent_that_does_not_learn_is_unchanged_to_the_bit(optimizer):
     """Its weights, moments and counts, whichever the others are that do; nor one that has no rows."""

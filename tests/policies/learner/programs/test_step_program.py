@@ -228,11 +228,15 @@ def test_columns_of_many_shapes(monkeypatch):
     assert len(next(iter(other.steps))._programs) == 2
 
 
-@pytest.mark.parametrize("name", ["sac", "dqn prioritized"])
-def test_gradient_noise_is_measured_by_the_framework(name):
+@pytest.mark.parametrize("name", ["sac", "dqn prioritized", "dqn images", "ppo shared", "a2c"])
+def test_gradient_noise_is_measured_by_programs(name, small_blocks, monkeypatch):
+    """In blocks of four rows, which are even, and one row behind them."""
+    monkeypatch.setattr(program_step.ProgramStep, "compute", None)  # that of the framework
     plain, other, actions = pair(name)
-    for on, batch in zip((False, True, False), batches(name, plain, actions, 3), strict=True):
+    for on, batch in zip((False, True, True, False), batches(name, plain, actions, 4, ODD), strict=True):
         for learner in (plain, other):
             learner.steps.measure_noise(on=on)
-        assert_equal_metrics(update(other, batch), update(plain, batch))
+        expected, found = update(plain, batch), update(other, batch)
+        assert any(metric.startswith("gradient_noise/") for metric in found) == on
+        assert_equal_metrics(found, expected)
     assert_equal_states(other, plain)
