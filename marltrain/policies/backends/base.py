@@ -248,6 +248,27 @@ def _checked(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     return array
 
 
+class Started(Protocol):
+    """A call whose operations have been started; on a GPU they may be under way."""
+
+    def result(self) -> Tree:
+        """Wait for the operations, and return the results as writable arrays; None stays None. Call it once."""
+
+
+Start = Callable[..., Started]
+"""(*trees) -> the call that has been started with them."""
+
+
+class _Started:
+    """A call of a function whose results are tensors."""
+
+    def __init__(self, backend: Backend, results: Tree) -> None:
+        self._backend, self._results = backend, results
+
+    def result(self) -> Tree:
+        return self._backend.arrays(self._results)
+
+
 Loss = Callable[[Mapping[str, Any], dict[str, Tree], Any], tuple[Tensor, dict[str, Tensor]]]
 """(networks, columns, hyperparameters) -> (loss [K], metrics: name -> [K])."""
 Divergence = Callable[[Mapping[str, Any], dict[str, Tree], Any], Tensor]
@@ -313,6 +334,22 @@ class Backend(Protocol):
         This is the function itself on a CPU, without `jit_compile`, and in TensorFlow.
         """
         return function
+
+    def argument(self, tree: Tree) -> Tree:
+        """Convert an array, or a dict of arrays, to arguments of what the methods above and `starting` return.
+
+        These are tensors, or the arrays themselves if the backend captures calls: all arrays of a call are then copied
+        to the device at once.
+        """
+        return self.tensor(tree)
+
+    def starting(self, function: Callable[..., Tree], *, compiled: bool = False) -> Start:
+        """Return a function of trees that starts a function whose results are read as arrays.
+
+        compiled: as `function` compiles, else as `captured` does.
+        """
+        call = self.function(function) if compiled else self.captured(function)
+        return lambda *trees: _Started(self, call(*trees))
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: dict[str, Tree], hyper: Any

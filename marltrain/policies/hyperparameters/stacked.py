@@ -42,7 +42,7 @@ class StackedHyperparameters:
         self.version = 0
         self._changes = 0
         self._stacked: tuple[int, Any] = (-1, None)
-        self._tensors: tuple[Any, dict[str, Any]] = (None, {})  # a stacked tensor and its parts
+        self._tensors: tuple[Any, dict[str, Any]] = (None, {})  # `stacked` and its parts
         for row in range(num_agents):
             for name in self.names:
                 self.set(row, name, getattr(self.settings, name))
@@ -130,18 +130,19 @@ class StackedHyperparameters:
         """Return each hyperparameter as a tensor [K, 1]."""
         stacked, (known, tensors) = self.stacked(), self._tensors
         if known is not stacked:
-            tensors = dict(zip(self.columns, self._backend.ops.unstack(stacked), strict=True))
+            own = self._backend.tensor(stacked) if isinstance(stacked, np.ndarray) else stacked
+            tensors = dict(zip(self.columns, self._backend.ops.unstack(own), strict=True))
             self._tensors = stacked, tensors
         return tensors
 
     def stacked(self) -> Any:
-        """Return all hyperparameters in one tensor [H, K, 1], in the order of `names`.
+        """Return all hyperparameters [H, K, 1] in the order of `names`, as an argument of a function of the backend.
 
         An update in another thread may `adapt` them meanwhile: the tensor is kept with the number of changes before it.
         """
         changes, (known, stacked) = self._changes, self._stacked
         if known != changes:
-            stacked = self._backend.tensor(np.stack([self.columns[name] for name in self.names]))
+            stacked = self._backend.argument(np.stack([self.columns[name] for name in self.names]))
             self._stacked = changes, stacked
         return stacked
 

@@ -15,7 +15,7 @@ from marltrain.core.layout import Array
 from marltrain.core.legal import Legal
 from marltrain.jit.notices import tell
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.backends.base import Backend, Forward, Network
+from marltrain.policies.backends.base import Backend, Forward, Network, Started
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.normalization import RunningStatistics, normalized_observations
 from marltrain.policies.exploration.discrete import ACTION_COUNTS
@@ -33,6 +33,8 @@ ROWS, ACTS = 2048, 32
 """Limits up to which a draw of noise grows, in rows per agent and in acts; the larger draw of both counts."""
 NUMBERS = 2**20
 """Maximum number of random numbers in one draw of several acts."""
+_READ = ("obs", "legal", "explore", "carry", "noise")
+"""The inputs of an act that are arrays."""
 Draw = Callable[[Rngs, int], dict[str, Array]]
 """(K generators, B rows) -> arrays [K, B, ...]."""
 
@@ -226,18 +228,27 @@ class Actor:
         """Choose actions for all agents; noise is drawn for every row, independent of `inputs.explore`."""
         rows = inputs.explore.shape[1]
         if (compiled := self._acting(None)) is None:
-            return self._decided(None, inputs, self.noise.next(rngs, rows), rngs[0])
+            return self._decided(None, inputs, self.noise.next(rngs, rows), rngs[0]).result()
         noise, at, _ = self.noise.prepared(rngs, rows)
         acted = compiled.act(inputs, noise, at, self.refreshed())
         self.noise.skip(1)
         return acted
+
+    def start(self, inputs: ActInputs, rngs: Rngs) -> StartedAct:
+        """Start the same choice; on a GPU, the operations may be under way when this returns.
+
+        Other acts may be started before the decisions are read. Weights that change in between have no effect.
+        """
+        if self._acting(None) is not None:
+            return StartedAct(self.act(inputs, rngs))
+        return self._decided(None, inputs, self.noise.next(rngs, inputs.explore.shape[1]), rngs[0])
 
     def act_dealt(
         self, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator, counts: Array
     ) -> Acted:
         """Choose actions with given noise; counts: [K] int64, rows of each agent that count, the first ones."""
         if (compiled := self._acting(None)) is None:
-            return self._decided(None, inputs, noise, rng)
+            return self._decided(None, inputs, noise, rng).result()
         return compiled.act(inputs, _as_one_act(noise), 0, self.refreshed(), counts)
 
     def count(self, actions: Array, explored: Array) -> None:
@@ -250,7 +261,7 @@ class Actor:
         """Choose actions for one agent only, [1, B, ...]."""
         noise = self.algorithm.noise([rng], inputs.explore.shape[1])
         if (compiled := self._acting(row)) is None:
-            return self._decided(row, inputs, noise, rng)
+            return self._decided(row, inputs, noise, rng).result()
         return compiled.act(inputs, _as_one_act(noise), 0, self.refreshed())
 
     def _acting(self, row: int | None) -> CompiledActing | ActProgram | None:
@@ -275,7 +286,7 @@ class Actor:
 
     def _decided(
         self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator
-    ) -> Acted:
+    ) -> StartedAct:
         """Choose actions for one agent or for all agents: in numpy, else in tensors."""
         given = replace(inputs, carry=self._started(inputs), noise=noise)
         if self._observed is not None:
@@ -284,11 +295,10 @@ class Actor:
         if self._in_numpy is not None:
             given.hyper = self._numbers(row, self.hyper.columns, np.asarray)
             acted = self._call(numpy_ops, _of_row(self._in_numpy, row), given)
-        else:
-            with nullcontext() if self._seeded is None else self._seeded(rng):
-                acted = self._in_tensors(row, given)
-        acted.action = self.algorithm.to_units(acted.action)
-        return acted
+            acted.action = self.algorithm.to_units(acted.action)
+            return StartedAct(acted)
+        with nullcontext() if self._seeded is None else self._seeded(rng):
+            return self._in_tensors(row, given)
 
     def _started(self, inputs: ActInputs) -> dict[str, Array]:
         """Return the carry of the previous decision, zeros at the start; empty for an algorithm without a carry."""
@@ -311,25 +321,47 @@ class Actor:
         read = {column_of(name, column): given.carry[name] for name, column in self.recurrent.items()}
         return Acted(acted.action, acted.carry if self.carried else None, {**acted.extras, **read})
 
-    def _in_tensors(self, row: int | None, given: ActInputs) -> Acted:
-        """Return the decisions of the algorithm in the framework, as arrays."""
+    def _in_tensors(self, row: int | None, given: ActInputs) -> StartedAct:
+        """Start the decisions of the algorithm in the framework."""
         which = row, given.training
         if which not in self._functions:
-            self._functions[which] = self.backend.captured(partial(self._acted, *which))
-        tensors = vars(self._tensors(row, given))
+            self._functions[which] = self.backend.starting(partial(self._acted, *which))
+        counts = self.counts[slice(None) if row is None else slice(row, row + 1)].astype(np.float32)
+        arrays = {name: getattr(given, name) for name in _READ}
+        arrays |= {ACTION_COUNTS: counts} if self.counts.size else {}
         with self.backend.no_gradient():
-            acted = self._functions[which]({name: tree for name, tree in tensors.items() if name != "training"})
-        return Acted(**self.backend.arrays(acted))
+            started = self._functions[which](self.backend.argument(arrays), self.hyper.stacked())
+        return StartedAct(started, self.algorithm.to_units)
 
-    def _acted(self, row: int | None, training: bool, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the decisions of the algorithm as a function of tensors."""
-        return vars(self._call(self.backend.ops, _of_row(self.nets, row), ActInputs(**given, training=training)))
+    def _acted(self, row: int | None, training: bool, given: dict[str, Any], stacked: Any) -> dict[str, Any]:
+        """Return the decisions of the algorithm as a function of tensors.  stacked: see `hyper`."""
+        inputs, ops = dict(given), self.backend.ops
+        counts = inputs.pop(ACTION_COUNTS, None)
+        settings = dict(zip(self.hyper.names, ops.unstack(stacked), strict=True))
+        inputs["hyper"] = self._numbers(row, settings, lambda _: counts)
+        return vars(self._call(ops, _of_row(self.nets, row), ActInputs(**inputs, training=training)))
 
     def _tensors(self, row: int | None, given: ActInputs) -> ActInputs:
         """Return inputs as tensors of the framework, with the settings of one agent or of all agents."""
-        names, tensor = ("obs", "legal", "explore", "carry", "noise"), self.backend.tensor
-        sent = tensor({name: getattr(given, name) for name in names})
+        tensor = self.backend.tensor
+        sent = tensor({name: getattr(given, name) for name in _READ})
         return ActInputs(**sent, hyper=self._numbers(row, self.hyper.tensors(), tensor), training=given.training)
+
+
+class StartedAct:
+    """Decisions that an actor has started, see `Actor.start`."""
+
+    def __init__(self, made: Acted | Started, to_units: Callable[[Array], Array] | None = None) -> None:
+        """Take the decisions; or the call that makes them, and the conversion of its actions."""
+        self._made, self._to_units = made, to_units
+
+    def result(self) -> Acted:
+        """Wait for the decisions and return them; call it once."""
+        if isinstance(self._made, Acted):
+            return self._made
+        acted = Acted(**self._made.result())
+        acted.action = acted.action if self._to_units is None else self._to_units(acted.action)
+        return acted
 
 
 def _as_one_act(noise: Mapping[str, Array]) -> dict[str, Array]:

@@ -208,7 +208,7 @@ class AlgorithmLearner(Learner):
             if self.weights.target:
                 share = learn * self.algorithm.target_share(self.updates + learn, self.hyper.values)
             self.steps.begin()
-            columns = {ALONE: {**tensors.for_losses(), **self._weighted(batch.weight)}}
+            columns = {ALONE: {**tensors.for_losses(), **self._weighted(batch.weight, tensors.to_tensor)}}
             self.passes.solve(columns, learn, self.updates, metrics)
             if self.steps.whole is None:
                 self.passes.run(batch, columns, learn, self.update_schedule, batch_size, metrics)
@@ -246,14 +246,14 @@ class AlgorithmLearner(Learner):
             reward = tensors.to_numpy(tensors.reward)
             tensors.reward = tensors.to_tensor(self.rewards(reward, weight, learn, scale))
 
-    def _weighted(self, weight: Array) -> dict[str, Any]:
+    def _weighted(self, weight: Array, convert: Callable[[Any], Any]) -> dict[str, Any]:
         """Return the columns for the weights [K, B] of rows, whose sums are 1; see `importance` for `scale`."""
         if not self._prioritized:
-            return {"weight": self.backend.tensor(shares_of(weight))}
+            return {"weight": convert(shares_of(weight))}
         from marltrain.policies.memory.priorities import importance  # loads numba
 
         shares, scale = importance(weight)
-        return {"weight": self.backend.tensor(shares), "scale": self.backend.tensor(scale)}
+        return {"weight": convert(shares), "scale": convert(scale)}
 
     def _measure(self, nets: Networks, tensors: WholeBatch, learn: Array) -> None:
         """Adapt numbers of the algorithm after the passes of an update; measure quantities that a callback needs."""
@@ -280,8 +280,10 @@ class AlgorithmLearner(Learner):
     def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
         """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get.
 
-        Also the columns of sequences, if a network is recurrent.
+        The latter are arguments if one call alone reads them. Also the columns of sequences, if a network is recurrent.
         """
+        once = isinstance(batch, Transitions) and self.steps.read_once and not (every or self.measured.effective)
+        convert = self.backend.argument if once else self.backend.tensor
 
         def rescale(network: str, head: int, scale: Array, shift: Array) -> None:
             self.weights.rescale(network, head, scale, shift)
@@ -291,12 +293,12 @@ class AlgorithmLearner(Learner):
             return self.backend.tensor(drawn_rows(draw, self.rngs("update"), batch.weight > 0))
 
         tensors = WholeBatch(
-            batch, self.backend.tensor, self.backend.numpy, drawn,
+            batch, convert, self.backend.numpy, drawn,
             self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
         )  # fmt: skip
         if isinstance(batch, Rollout | SequenceTransitions) and self.actor.recurrent:
             columns = sequence_columns(batch, self._networks)
-            tensors.carry, tensors.begins = map(self.backend.tensor, (columns["carry"], columns["begins"]))
+            tensors.carry, tensors.begins = map(convert, (columns["carry"], columns["begins"]))
         return tensors
 
     def close(self) -> None:

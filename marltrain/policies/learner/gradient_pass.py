@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
+from marltrain.policies.backends.base import Started
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.trained_team import ALONE, Columns
 
@@ -27,28 +28,27 @@ class GradientPass:
 
     def retrace(self) -> None:
         """Trace the steps anew, because they measure other quantities."""
-        self._function = self._backend.function(self._pass)
+        self._function = self._backend.starting(self._pass, compiled=True)
 
     def __call__(
         self, columns: Columns, numbers: Mapping[str, Any], due: Array, share: Array,
         drawn: Callable[[GradientStep, Array], Mapping[str, Any]],
-    ) -> list[tuple[GradientStep, Any, Array]]:  # fmt: skip
-        """Make the pass; return (step, metrics [M, K], due [K] bool) of each phase that was due.
+    ) -> tuple[Started | None, list[tuple[GradientStep, Array]]]:  # fmt: skip
+        """Start the pass; return its metrics, those [M, K] of one phase that was due after another, and these phases.
 
+        The latter are (step, due [K] bool); without any, there are no metrics.
         numbers: see `GradientStep`.  due: [F, K] bool, of each step.  share: [K], see `Weights.update_targets`.
         drawn: (step, due) -> random numbers of the rows, which the losses of the step get.
         """
         made = [(step, own) for step, own in zip(self.steps, due, strict=True) if np.count_nonzero(own)]
         if not made:
             self._weights.update_targets(share)
-            return []
+            return None, []
         added = {step.phase.name: drawn(step, own) for step, own in made}
         agents = {step.phase.name: step.due(own) for step, own in made}
-        moved = self._backend.tensor(share.astype(np.float32)) if np.count_nonzero(share) else None
+        moved = self._backend.argument(share.astype(np.float32)) if np.count_nonzero(share) else None
         extra = self.steps[0].optimizer_numbers(numbers)
-        measured = self._backend.numpy(self._function(columns, added, dict(numbers), agents, moved, extra))
-        ends = np.cumsum([len(step.metrics) for step, _ in made])
-        return [(step, values, own) for (step, own), values in zip(made, np.split(measured, ends[:-1]), strict=True)]
+        return self._function(columns, added, dict(numbers), agents, moved, extra), made
 
     def _pass(
         self, columns: Columns, added: Mapping[str, Mapping[str, Any]], numbers: Mapping[str, Any],

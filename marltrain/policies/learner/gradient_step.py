@@ -93,7 +93,8 @@ class GradientStep:
         if self.measures:  # those of every second row come first
             self.errors = np.empty_like(errors)
             self.errors[:, ::2], self.errors[:, 1::2] = np.split(errors, [(errors.shape[1] + 1) // 2], 1)
-        return self.backend.tensor(measured[:, :own].T)
+        metrics: Array = measured[:, :own].T
+        return metrics
 
     def measure_noise(self, *, on: bool) -> None:
         """Measure the gradient noise of each network from now on, or no longer.
@@ -109,9 +110,9 @@ class GradientStep:
         self._function = self.backend.function(self.compute)
 
     def due(self, due: Array) -> dict[str, Any]:
-        """Return the agents of each member that learn, [K_i] bool tensors, from [K] bool; None: all of them."""
+        """Return the agents of each member that learn, [K_i] bool arguments, from [K] bool; None: all of them."""
         own = self.team.by_member(due)
-        return {OF_TEAM: None} | {key: None if each.all() else self.backend.tensor(each) for key, each in own.items()}
+        return {OF_TEAM: None} | {key: None if each.all() else self.backend.argument(each) for key, each in own.items()}
 
     def optimizer_numbers(self, numbers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the numbers of OPTIMIZER_NUMBERS of each member that are not 0 for all agents, by name, each [K_i, 1].

@@ -46,6 +46,11 @@ class GradientSteps:
         if self.whole is not None:
             self.whole.retrace()
 
+    @property
+    def read_once(self) -> bool:
+        """Whether one call reads the rows of an off-policy pass, which it can then take as arrays."""
+        return self.whole is not None or len(self.steps) + len(self.solving) == 1
+
     def errors(self) -> Array | None:
         """Return the rows' errors [K, B] of the update's gradient pass, from the first due phase that gives any.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import Backend
+from marltrain.policies.backends.base import Backend, Started
 
 
 class MeanMetrics:
@@ -17,10 +18,21 @@ class MeanMetrics:
         """Start without values."""
         self.backend = backend
         self.seen: dict[Any, list[tuple[Any, Array]]] = {}  # step -> metrics and active agents [n, K] of n steps
+        self._under_way: list[tuple[Started, list[tuple[Any, int]]]] = []  # passes, and the places of their steps
 
     def add(self, step: Any, values: Any, active: Array) -> None:
         """Add the metrics [M, K] of one step, a tensor or an array; only agents where `active` [K] is True count."""
         self.seen.setdefault(step, []).append((values, active[None]))
+
+    def add_pass(self, started: Started | None, made: Sequence[tuple[Any, Array]]) -> None:
+        """Add the metrics of the steps of a pass that has been started; they are read by `last` and `result`.
+
+        made: (step, active [K] bool), whose metrics [M, K] follow one another; none without a pass.
+        """
+        if started is not None:
+            self._under_way.append((started, [(step, len(self.seen.get(step, ()))) for step, _ in made]))
+            for step, active in made:
+                self.add(step, None, active)
 
     def add_steps(self, step: Any, values: Array, active: Array) -> None:
         """Add the metrics [P, M, K] of P steps; those without an `active` agent, [P, K], are left out."""
@@ -28,8 +40,27 @@ class MeanMetrics:
         if np.count_nonzero(made):
             self.seen.setdefault(step, []).append((values[made], active[made]))
 
+    def _read(self) -> None:
+        """Read the metrics that are still on the device: those of passes, and all others at once."""
+        for started, places in self._under_way:
+            ends = np.cumsum([len(step.metrics) for step, _ in places])
+            for (step, i), values in zip(places, np.split(started.result(), ends[:-1]), strict=True):
+                self.seen[step][i] = values, self.seen[step][i][1]
+        self._under_way = []
+        tensors = {
+            f"{n} {i}": values
+            for n, seen in enumerate(self.seen.values())
+            for i, (values, _) in enumerate(seen)
+            if not isinstance(values, np.ndarray)
+        }
+        if tensors:
+            arrays = self.backend.arrays(tensors)
+            for n, (step, seen) in enumerate(self.seen.items()):
+                self.seen[step] = [(arrays.get(f"{n} {i}", v), active) for i, (v, active) in enumerate(seen)]
+
     def last(self) -> dict[str, Array]:
         """Return the metrics [K] of each phase's last step."""
+        self._read()
         return {
             name: values
             for step, seen in self.seen.items()
@@ -38,6 +69,7 @@ class MeanMetrics:
 
     def result(self) -> dict[str, Array]:
         """Return the means [K]; NaN for an agent without an active step."""
+        self._read()
         means_by_name: dict[str, Array] = {}
         for step, seen in self.seen.items():
             values = np.concatenate([self._of_steps(*each) for each in seen]).astype(np.float64)
@@ -50,9 +82,8 @@ class MeanMetrics:
             means_by_name.update(zip(step.metrics, means, strict=True))
         return means_by_name
 
-    def _of_steps(self, values: Any, active: Array) -> Array:
-        """Return metrics as an array [n, M, K]."""
-        values = values if isinstance(values, np.ndarray) else self.backend.numpy(values)
+    def _of_steps(self, values: Array, active: Array) -> Array:
+        """Return metrics that have been read as an array [n, M, K]."""
         return np.reshape(values, (len(active), -1, active.shape[1]))
 
     def skipped(self, learn: Array) -> dict[str, Array]:

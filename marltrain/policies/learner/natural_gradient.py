@@ -72,7 +72,7 @@ class NaturalGradientStep:
         direction = conjugate_gradient(ops, product, gradient, natural.iterations)
         curvature = _dot(ops, direction, product(direction))
         ahead = curvature > 0.0
-        limit = self._hyper(numbers)[natural.max_kl]
+        limit = found["limit"]
         size = ops.sqrt(2.0 * limit / ops.where(ahead, curvature, 1.0))
         searching = due & self.backend.numpy(fine) & self.backend.numpy(ahead)[:, 0]
         kl, share = self._search(fixed, numbers, -size * direction, limit, searching)
@@ -129,15 +129,17 @@ class NaturalGradientStep:
         return batch.columns
 
     def _differentiate(self, columns: dict[str, Any], numbers: Any) -> dict[str, Any]:
-        """Return the loss [K], its gradient [K, N] and the metrics, at the current weights."""
+        """Return the loss [K], its gradient [K, N] and the metrics, at the current weights; and the limit of KL."""
+        hyper = self._hyper(numbers)
 
         def loss(nets: Mapping[str, Forward], columns: Mapping[str, Any], hyper: Any) -> Any:
             value, metrics = self.phase.loss(self.backend.ops, nets, TensorBatch(**columns), hyper)
             return value, {**metrics, _LOSS: value}
 
-        metrics, grads = self.backend.gradients(loss, self.nets, self.phase.trains, columns, self._hyper(numbers))
+        metrics, grads = self.backend.gradients(loss, self.nets, self.phase.trains, columns, hyper)
         value = metrics.pop(_LOSS)
-        return {"loss": value, "gradient": self.backend.ops.concat(grads, -1), "metrics": metrics}
+        gradient, limit = self.backend.ops.concat(grads, -1), hyper[self.natural.max_kl]
+        return {"loss": value, "gradient": gradient, "metrics": metrics, "limit": limit}
 
     def _multiply(self, columns: dict[str, Any], numbers: Any, vector: Any) -> Any:
         """Return (F + damping I) v for vectors [K, N], at the current weights."""

@@ -77,8 +77,7 @@ class Passes:
         def drawn(step: Any, due: Array) -> Mapping[str, Any]:
             return self._drawn(step, columns, due).get(ALONE, {})
 
-        for result in make(*given, drawn):
-            metrics.add(*result)
+        metrics.add_pass(*make(*given, drawn))
         self._count(learn)
 
     def _over(
@@ -122,7 +121,7 @@ class Passes:
         return due_of(step.phase, active, self.team.counts_of(active, self._counts()))
 
     def _drawn(self, step: Any, columns: Columns, due: Array) -> dict[str, Any]:
-        """Return random numbers of a step for the rows of each member, as tensors, from the agents' generators.
+        """Return random numbers of a step for the rows of each member, as arguments, from the agents' generators.
 
         Agents alone draw for their own rows; the rows of a team are drawn for together.
         """
@@ -132,7 +131,7 @@ class Passes:
             if step.number in member.draws:
                 weight = np.asarray(self.backend.numpy(columns[key]["weight"]))
                 rows = np.ones(weight.shape, bool) if self.team.is_joint else (weight > 0) & own[key][:, None]
-                result[key] = self.backend.tensor(member.draws.of_phase(step.number, rows))
+                result[key] = self.backend.argument(member.draws.of_phase(step.number, rows))
         return result
 
     def _at_once(
@@ -189,7 +188,7 @@ class Passes:
         return Minibatches(batch.weight, schedule.minibatches, size, width=width, block=block, even=even)
 
     def _numbers(self) -> dict[str, Any]:
-        """Return the hyperparameters of each member, [H, K_i, 1]."""
+        """Return the hyperparameters of each member, [H, K_i, 1], as arguments."""
         return {key: member.hyper.stacked() for key, member in self.members.items()}
 
     def _counts(self) -> Array:

@@ -52,13 +52,12 @@ class RowErrors:
             none = np.zeros(len(scale), bool)
             columns["reward"] = tensor(self._rewards(batch.reward, batch.weight, none, scale))
         columns["weight"] = tensor(np.full(shape, 1 / shape[1], np.float32))
-        errors: Array = self._backend.numpy(self._function({**columns, **self._zeros(shape)}, self._hyper.stacked()))
+        errors: Array = self._backend.numpy(self._function({**columns, **self._zeros(shape)}, self._hyper.tensors()))
         return errors
 
-    def _errors(self, columns: Mapping[str, Any], numbers: Any) -> Any:
+    def _errors(self, columns: Mapping[str, Any], hyper: Mapping[str, Any]) -> Any:
         """Return the errors as a function of tensors."""
         ops, batch = self._backend.ops, TensorBatch(**columns)
-        hyper = dict(zip(self._algorithm.numbers(), ops.unstack(numbers), strict=True))
         with self._backend.no_gradient():
             if self._phase.targets is not None:
                 self._phase.targets(ops, self._nets, batch, hyper)

@@ -47,7 +47,7 @@ class Weights:
 
     def update_targets(self, share: Array) -> None:
         """Move the target networks towards the online networks by `share` [K]; 1 copies."""
-        self._move_targets(self.backend.tensor(share.astype("float32")))
+        self._move_targets(self.backend.argument(share.astype("float32")))
 
     def move_targets(self, share: Any) -> None:
         """Do the same for `share` as a tensor; part of a compiled pass."""

@@ -18,7 +18,7 @@ from marltrain.policies.backends import base
 from marltrain.policies.backends.base import Divergence, Loss
 from marltrain.policies.backends.frameworks import made_by, makes_models
 from marltrain.policies.backends.torch import ops as torch_ops
-from marltrain.policies.backends.torch.captures import Captured, capture_on
+from marltrain.policies.backends.torch.captures import Captured, Starting, capture_on
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
 from marltrain.policies.backends.torch.optimizers import Optimizer
 from marltrain.policies.backends.torch.places import on_cpu
@@ -63,6 +63,8 @@ class Backend(base.Backend):
 
     def numpy(self, tensor: Tensor) -> Array:
         """See `base.Backend`."""
+        if isinstance(tensor, np.ndarray):
+            return tensor
         return tensor.numpy(force=True) if self.shares_memory else fetched(tensor)
 
     def arrays(self, tree: Any) -> Any:
@@ -80,6 +82,14 @@ class Backend(base.Backend):
     def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """See `base.Backend`."""
         return Captured(function, capture_on(self.device)) if self.captures else function
+
+    def argument(self, tree: Any) -> Any:
+        """See `base.Backend`."""
+        return tree if self.captures else self.tensor(tree)
+
+    def starting(self, function: Callable[..., Any], *, compiled: bool = False) -> base.Start:
+        """See `base.Backend`."""
+        return Starting(function, capture_on(self.device)) if self.captures else super().starting(function)
 
     def threads(self) -> int:
         """See `base.Backend`."""

@@ -16,17 +16,21 @@ from __future__ import annotations
 import functools
 import gc
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from marltrain.core.errors import ConfigError, error_text
 from marltrain.core.layout import map_tree
-from marltrain.policies.backends.torch.capture_protocol import Capture, Function, Replay
+from marltrain.policies.backends.torch.buffers import Arguments, Fetches, Packed
+from marltrain.policies.backends.torch.capture_protocol import Capture, Function, Graph, Mark
 from marltrain.policies.backends.torch.places import instead
+from marltrain.policies.backends.torch.transfers import sent
 from marltrain.policies.backends.traces import Key, Traces
 
 MOST_CAPTURES = 64
@@ -34,7 +38,7 @@ MOST_CAPTURES = 64
 
 
 class Captured(Traces):
-    """Calls a function through a capture for each structure and shape of its arguments.
+    """Calls a function through a capture for each structure and shape of its arguments, arrays and tensors.
 
     The first call with arguments of some shapes computes the function as it is, and the second captures it. Weights and
     moments that the function reads must stay at their addresses.
@@ -45,30 +49,69 @@ class Captured(Traces):
         super().__init__(function)
         self._capture = capture
 
-    def leaf(self, given: Tensor) -> tuple[Any, Key]:
+    def leaf(self, given: Any) -> tuple[Any, Key]:
         """See `Traces`."""
+        if isinstance(given, np.ndarray):
+            return given, (given.dtype, given.shape)
         return given, (given.dtype, given.device, given.shape, given.stride())
 
     def traced(self, call: Function, leaves: list[Any]) -> Function:
         """See `Traces`."""
-        return _CapturedCall(call, self._capture) if leaves and len(self._traces) < MOST_CAPTURES else call
+        return self._call(call, leaves)
+
+    def _call(self, call: Function, leaves: list[Any]) -> CapturedCall:
+        captures = bool(leaves) and len(self._traces) < MOST_CAPTURES
+        return CapturedCall(call, self._capture, captures=captures)
 
 
-class _CapturedCall:
-    """A function of tensors of certain shapes: computed at its first call, captured at the second."""
+class Starting(Captured):
+    """The same for a function whose results are read as arrays: a call starts it and returns a `buffers.Fetch`."""
 
-    def __init__(self, call: Function, capture: Capture) -> None:
-        self._call, self._capture = call, capture
+    def traced(self, call: Function, leaves: list[Any]) -> Function:
+        """See `Traces`."""
+        packed = Packed(call)
+        return partial(self._call(packed, leaves).run, Fetches(packed, self._capture).start)
+
+
+class CapturedCall:
+    """A function of arguments of certain shapes: computed at its first call, captured at the second."""
+
+    def __init__(self, call: Function, capture: Capture, *, captures: bool) -> None:
+        """Wrap the function; captures: False: compute it at every call."""
+        self._call, self._capture, self._captures = call, capture, captures
         self._is_warm = False
-        self._replay: Replay | None = None
+        self._arguments: Arguments | None = None
+        self._graph: Graph | None = None
 
-    def __call__(self, *leaves: Tensor) -> Any:
-        if self._replay is None and not self._is_warm:
-            self._is_warm = True
-            return self._capture.warmed_up(self._call, leaves)
-        if self._replay is None:
-            self._replay = self._capture(self._call, leaves)
-        return self._replay(leaves)
+    def __call__(self, *given: Any) -> Any:
+        """Return the results as new tensors."""
+        return self.run(_copied, *given)
+
+    def run(self, take: Callable[[Any], Any], *given: Any) -> Any:
+        """Call the function and return what `take` makes of the results, before a later call may overwrite them."""
+        capture = self._capture
+        if not self._captures:
+            return take(self._call(*_tensors(given, capture.device)))
+        with capture.lock:
+            if self._arguments is not None and self._graph is not None:
+                self._arguments.write(given)
+                return take(self._graph(given))
+            if not self._is_warm:
+                self._is_warm = True
+                return take(capture.warmed_up(self._call, _tensors(given, capture.device)))
+            self._arguments = Arguments(given, capture)
+            self._graph = capture(self._call, self._arguments.fixed)
+            return self.run(take, *given)
+
+
+def _tensors(given: Sequence[Any], device: torch.device) -> list[Tensor]:
+    """Return arguments as tensors."""
+    arrays = sent({str(i): each for i, each in enumerate(given) if isinstance(each, np.ndarray)}, device)
+    return [arrays.get(str(i), each) for i, each in enumerate(given)]
+
+
+def _copied(results: Any) -> Any:
+    return map_tree(Tensor.clone, results)
 
 
 class CudaCapture:
@@ -80,24 +123,24 @@ class CudaCapture:
 
     def __init__(self, device: torch.device) -> None:
         """Make the stream of captures and the pool."""
-        self._device, self._lock = device, threading.RLock()
+        self.device, self.lock = device, threading.RLock()
         with torch.cuda.device(device):
             self._stream: Any = torch.cuda.Stream()
             self._pool = torch.cuda.graph_pool_handle()
 
     def warmed_up(self, function: Function, given: Sequence[Tensor]) -> Any:
         """See `Capture`; libraries allocate their memory for the stream of captures now."""
-        with self._lock, torch.cuda.device(self._device):
+        with torch.cuda.device(self.device):
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
                 result = function(*given)
             torch.cuda.current_stream().wait_stream(self._stream)
             return result
 
-    def __call__(self, function: Function, examples: Sequence[Tensor]) -> Replay:
+    def __call__(self, function: Function, fixed: Sequence[Tensor]) -> Graph:
         """See `Capture`."""
-        fixed, graph = [tensor.detach().clone() for tensor in examples], torch.cuda.CUDAGraph()
-        with self._lock, torch.cuda.device(self._device):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self.device):
             self._stream.wait_stream(torch.cuda.current_stream())
             options: dict[str, Any] = {"stream": self._stream, "capture_error_mode": "thread_local"}
             try:
@@ -105,16 +148,44 @@ class CudaCapture:
                     kept = map_tree(Tensor.detach, function(*fixed))
             except RuntimeError as error:
                 raise cannot_capture(error_text(error)) from error
-        groups = by_dtype(fixed)
 
-        def replay(given: Sequence[Tensor]) -> Any:
-            with self._lock:
-                for into, places in groups:
-                    torch._foreach_copy_(into, [given[i] for i in places])
-                graph.replay()
-                return map_tree(Tensor.clone, kept)
+        def start(given: Sequence[Any]) -> Any:
+            graph.replay()
+            return kept
 
-        return replay
+        return start
+
+    def host(self, size: int) -> Tensor:
+        """See `Capture`: pinned memory."""
+        return torch.empty(size, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+
+    def send(self, memory: Tensor, into: Tensor) -> None:
+        """See `Capture`."""
+        into.copy_(memory, non_blocking=True)
+
+    def fetch(self, results: Tensor, memory: Tensor) -> None:
+        """See `Capture`."""
+        memory.copy_(results, non_blocking=True)
+
+    def mark(self) -> Mark:
+        """See `Capture`."""
+        return CudaMark(self.device)
+
+
+class CudaMark:
+    """An event of the caller's stream on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Make the event."""
+        self._device, self._event = device, torch.cuda.Event()
+
+    def record(self) -> None:
+        """See `Mark`."""
+        self._event.record(torch.cuda.current_stream(self._device))
+
+    def synchronize(self) -> None:
+        """See `Mark`."""
+        self._event.synchronize()
 
 
 @contextmanager
@@ -127,14 +198,6 @@ def _no_garbage_collected() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
-
-
-def by_dtype(tensors: Sequence[Tensor]) -> list[tuple[list[Tensor], list[int]]]:
-    """Return the tensors of each dtype with their places: torch copies such lists in one operation."""
-    places: dict[torch.dtype, list[int]] = {}
-    for i, tensor in enumerate(tensors):
-        places.setdefault(tensor.dtype, []).append(i)
-    return [([tensors[i] for i in own], own) for own in places.values()]
 
 
 def cannot_capture(reason: str) -> ConfigError:

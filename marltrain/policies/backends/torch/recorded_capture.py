@@ -6,10 +6,12 @@ what plain calls compute.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -18,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from marltrain.core.layout import map_tree
-from marltrain.policies.backends.torch.capture_protocol import Function, Replay
-from marltrain.policies.backends.torch.captures import by_dtype, cannot_capture
+from marltrain.policies.backends.torch.capture_protocol import Function, Graph
+from marltrain.policies.backends.torch.captures import cannot_capture
 
 aten = torch.ops.aten
 HOST_READS = (Tensor.cpu, Tensor.numpy, Tensor.tolist, Tensor.__array__)
@@ -40,7 +42,10 @@ class RecordedCapture:
     """Captures calls as lists of torch's operations, to be used with `places.cpu_as_gpu`.
 
     Every captured call is made twice, by the list and by the function. ConfigError is raised if results, weights or
-    moments differ in a bit.
+    moments differ in a bit. The results of a call are overwritten when the next one starts.
+
+    Copies are carried out at once, but as if they were under way until a mark behind them is waited for: results are
+    not in the memory of the CPU before, and memory that is changed before raises RuntimeError.
 
     calls: number of captured calls that were carried out.
     """
@@ -48,36 +53,98 @@ class RecordedCapture:
     def __init__(self) -> None:
         """Start without captures."""
         self.calls = 0
+        self.device, self.lock = torch.device("cpu"), threading.RLock()
+        self._last: _Recording | None = None
+        self._under_way: list[_Copy] = []
+        self._finished = 0  # copies
 
     def warmed_up(self, function: Function, given: Sequence[Tensor]) -> Any:
         """See `Capture`."""
         return function(*given)
 
-    def __call__(self, function: Function, examples: Sequence[Tensor]) -> Replay:
+    def __call__(self, function: Function, fixed: Sequence[Tensor]) -> Graph:
         """See `Capture`; the present numbers of weights and moments are restored after the recorded call."""
-        fixed = [tensor.detach().clone() for tensor in examples]
         recording = _Recording(fixed)
         with _NoHostReads(), recording:
             kept = map_tree(Tensor.detach, function(*fixed))
         recording.undo()
-        groups = by_dtype(fixed)
 
-        def replay(given: Sequence[Tensor]) -> Any:
+        def start(given: Sequence[Any]) -> Any:
             self.calls += 1
-            for into, places in groups:
-                torch._foreach_copy_(into, [given[i] for i in places])
+            if self._last is not None:
+                self._last.spoil()
+            self._last = recording
             before = recording.changed()
             with torch.no_grad():
                 recording.repeat()
-            captured, result = _bytes_of(kept, recording.changed()), map_tree(Tensor.clone, kept)
-            recording.spoil()
+            captured = _bytes_of(kept, recording.changed())
             for memory, numbers in before:
                 memory.copy_(numbers)
-            if _bytes_of(function(*given), recording.changed()) != captured:
+            if _bytes_of(function(*map(_as_tensor, given)), recording.changed()) != captured:
                 raise cannot_capture("the captured call computes other numbers than a call of the function")
-            return result
+            return kept
 
-        return replay
+        return start
+
+    def host(self, size: int) -> Tensor:
+        """See `Capture`."""
+        return torch.full((size,), JUNK, dtype=torch.uint8)
+
+    def send(self, memory: Tensor, into: Tensor) -> None:
+        """See `Capture`."""
+        into.copy_(memory)
+        self._begin(_Copy(memory, memory.clone(), fetches=False))
+
+    def fetch(self, results: Tensor, memory: Tensor) -> None:
+        """See `Capture`."""
+        numbers = results.detach().clone()
+        memory.fill_(JUNK)
+        self._begin(_Copy(memory, numbers, fetches=True))
+
+    def mark(self) -> _Mark:
+        """See `Capture`."""
+        return _Mark(self)
+
+    def _begin(self, copy: _Copy) -> None:
+        if any(other.memory.data_ptr() == copy.memory.data_ptr() for other in self._under_way):
+            raise RuntimeError("memory of the CPU is used by two copies at the same time: wait for the first one")
+        self._under_way.append(copy)
+
+    def count(self) -> int:
+        """Return the number of copies so far."""
+        return self._finished + len(self._under_way)
+
+    def finish(self, count: int) -> None:
+        """End the first `count` copies; raises RuntimeError if memory that one of them reads was changed."""
+        ended = max(0, count - self._finished)
+        over, self._under_way = self._under_way[:ended], self._under_way[ended:]
+        self._finished += len(over)
+        for copy in over:
+            if copy.fetches:
+                copy.memory.copy_(copy.numbers)
+            elif not torch.equal(copy.memory, copy.numbers):
+                raise RuntimeError("memory of the CPU was changed before the end of a copy that reads it")
+
+
+class _Copy(NamedTuple):
+    """A copy under way between `memory` of the CPU and the device.  numbers: that are copied."""
+
+    memory: Tensor
+    numbers: Tensor
+    fetches: bool
+
+
+class _Mark:
+    """The number of copies before the mark."""
+
+    def __init__(self, capture: RecordedCapture) -> None:
+        self._capture, self._count = capture, 0
+
+    def record(self) -> None:
+        self._count = self._capture.count()
+
+    def synchronize(self) -> None:
+        self._capture.finish(self._count)
 
 
 @dataclass(frozen=True)
@@ -237,3 +304,8 @@ def _bytes_of(results: Any, changed: Sequence[tuple[Tensor, Tensor]]) -> list[by
 
 def _present(leaf: Any) -> Any:
     return leaf.tensor() if isinstance(leaf, _Outside) else leaf
+
+
+def _as_tensor(given: Any) -> Tensor:
+    """Return a new tensor for an array, and a tensor itself."""
+    return torch.from_numpy(np.array(given)) if isinstance(given, np.ndarray) else given

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from marltrain.core.layout import Array, map_tree
+from marltrain.policies.backends.torch.buffers import appended, array_dtype, dtype_of
 
 MOST_BYTES = 2**20
 """Largest size of an array, or of a tensor, that is copied together with others."""
@@ -22,7 +22,7 @@ def sent(tree: Any, device: torch.device) -> Any:
     Small arrays are views of one tensor, whose memory is copied at once from pinned memory.
     """
     leaves: list[Array] = []
-    numbers = map_tree(lambda array: _appended(leaves, np.ascontiguousarray(array)), tree)
+    numbers = map_tree(lambda array: appended(leaves, np.ascontiguousarray(array)), tree)
     together = _in_order([(i, array.nbytes, array.itemsize) for i, array in enumerate(leaves)])
     found: dict[int, Tensor] = {}
     if len(together) > 1:
@@ -32,7 +32,7 @@ def sent(tree: Any, device: torch.device) -> Any:
         there, start = host.to(device, non_blocking=True, copy=True), 0
         for i in together:
             end = start + leaves[i].nbytes
-            found[i] = there[start:end].view(_dtype(leaves[i].dtype)).view(leaves[i].shape)
+            found[i] = there[start:end].view(dtype_of(leaves[i].dtype)).view(leaves[i].shape)
             start = end
     for i, array in enumerate(leaves):
         if i not in found:
@@ -43,7 +43,7 @@ def sent(tree: Any, device: torch.device) -> Any:
 def fetched(tree: Any) -> Any:
     """Return the tensors of a tree as writable arrays; small tensors are copied together."""
     leaves: list[Tensor] = []
-    numbers = map_tree(lambda tensor: _appended(leaves, tensor.detach()), tree)
+    numbers = map_tree(lambda tensor: appended(leaves, tensor.detach()), tree)
     together = _in_order(
         [(i, each.numel() * each.element_size(), each.element_size()) for i, each in enumerate(leaves)]
     )
@@ -53,18 +53,12 @@ def fetched(tree: Any) -> Any:
         here, start = joined.to("cpu", copy=True).numpy(), 0
         for i in together:
             end = start + leaves[i].numel() * leaves[i].element_size()
-            dtype = torch.empty(0, dtype=leaves[i].dtype).numpy().dtype
-            found[i] = here[start:end].view(dtype).reshape(leaves[i].shape)
+            found[i] = here[start:end].view(array_dtype(leaves[i].dtype)).reshape(leaves[i].shape)
             start = end
     for i, tensor in enumerate(leaves):
         if i not in found:
             found[i] = tensor.to("cpu", copy=True).numpy()
     return map_tree(found.__getitem__, numbers)
-
-
-def _appended(leaves: list[Any], leaf: Any) -> int:
-    leaves.append(leaf)
-    return len(leaves) - 1
 
 
 def _in_order(sizes: Sequence[tuple[int, int, int]]) -> list[int]:
@@ -73,8 +67,3 @@ def _in_order(sizes: Sequence[tuple[int, int, int]]) -> list[int]:
     sizes: (place, bytes, bytes of a number).
     """
     return [i for i, size, _ in sorted(sizes, key=lambda leaf: -leaf[2]) if size <= MOST_BYTES]
-
-
-@functools.cache
-def _dtype(dtype: np.dtype[Any]) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, dtype)).dtype

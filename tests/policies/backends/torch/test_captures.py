@@ -12,7 +12,8 @@ import torch
 
 from marltrain.core.errors import ConfigError
 from marltrain.policies.backends.torch import Backend, captures, ops
-from marltrain.policies.backends.torch.captures import Captured, CudaCapture, by_dtype
+from marltrain.policies.backends.torch.buffers import by_dtype
+from marltrain.policies.backends.torch.captures import Captured, CudaCapture
 from marltrain.policies.backends.torch.networks import StackedNetwork
 from marltrain.policies.backends.torch.places import cpu_as_gpu, instead, on_cpu
 from marltrain.policies.backends.torch.recorded_capture import RecordedCapture, _Recording
@@ -56,7 +57,7 @@ def test_further_shapes_are_computed_without_a_capture(monkeypatch):
 
 def test_tensors_are_copied_together_with_those_of_their_dtype():
     tensors = [torch.zeros(1), torch.zeros(2, dtype=torch.int64), torch.zeros(3)]
-    assert [(len(own), places) for own, places in by_dtype(tensors)] == [(2, [0, 2]), (1, [1])]
+    assert [(len(own), places) for own, places in by_dtype(dict(enumerate(tensors)))] == [(2, [0, 2]), (1, [1])]
 
 
 def test_a_cpu_in_place_of_a_gpu():
