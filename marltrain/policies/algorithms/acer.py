@@ -72,6 +72,7 @@ class ACERAlgorithm(Algorithm):
     Settings: ClassVar[type[ACERSettings]] = ACERSettings
     on_policy = corrects_lag = True
     acts_in_numpy = noise_by_rows = True
+    reads_arrays = False
     optimizer_epsilon = 1e-5
 
     def __init__(self, settings: ACERSettings, layout: Layout, action_space: Space) -> None:

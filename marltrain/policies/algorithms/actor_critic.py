@@ -83,6 +83,7 @@ class ActorCritic(Algorithm):
     Settings: ClassVar[type[Any]] = ActorCriticSettings
     on_policy = True
     acts_in_numpy = noise_by_rows = True
+    reads_arrays = False
     recurrent: tuple[str, ...] = ("actor", "critic", TRUNK)
     optimizer_epsilon = 1e-5
     update_freq = 2_048

@@ -91,6 +91,7 @@ class COMAAlgorithm(Algorithm):
     Settings: ClassVar[type[COMASettings]] = COMASettings
     on_policy = True
     acts_in_numpy = noise_by_rows = True
+    reads_arrays = False
     optimizer_epsilon = 1e-5
     update_freq = 400
 

@@ -138,7 +138,7 @@ class PPOAlgorithm(ActorCritic):
             tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.fresh_weight)
         if not (replaying or self.settings.lag_correction):
             return None
-        acted, limit = tensors.batch.extras["log_prob"], tensors.to_numpy(hyper["replay_truncation"])
+        acted, limit = tensors.to_numpy(tensors.extras["log_prob"]), tensors.to_numpy(hyper["replay_truncation"])
         if replaying:
             tensors.log_prob = tensors.to_tensor(truncated(acted, log_ratio, limit))
             return traces(log_ratio)

@@ -15,6 +15,7 @@ import numpy as np
 from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import numpy_ops
+from marltrain.policies.backends.row_memory import RowMemory
 from marltrain.policies.backends.strategies import Strategy
 from marltrain.policies.backends.trials import Trial
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
@@ -382,6 +383,10 @@ class Backend(Protocol):
 
     def rows(self, columns: Mapping[str, Tree], index: Array, batch: int) -> dict[str, Tree]:
         """Select rows of columns [K, B, ...], B = `batch`, by each agent's indices [K, N] -> [K, N, ...]."""
+
+    def row_memory(self) -> RowMemory | None:
+        """Return the memory of the device for rows to learn from; None if batches are gathered in that of the CPU."""
+        return None
 
     def threads(self) -> int:
         """Return the number of threads that an operation may use."""

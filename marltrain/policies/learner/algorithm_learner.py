@@ -43,6 +43,7 @@ from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.phase_draws import PhaseDraws
 from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors
+from marltrain.policies.learner.rows_on_device import gather_on_device
 from marltrain.policies.learner.trained_team import ALONE, TrainedTeam
 from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.goals import check_goals
@@ -193,6 +194,10 @@ class AlgorithmLearner(Learner):
         if isinstance(reader, UniformReader) and needs.replay is not None and needs.replay.initial_errors:
             reader.rate_new_rows(RowErrors(self.algorithm, self.backend, self.weights, self.hyper))
         return reader
+
+    def gather_on_device(self, reader: Reader) -> str:
+        """See `Learner`."""
+        return gather_on_device([self], reader)
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""

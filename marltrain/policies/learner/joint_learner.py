@@ -23,6 +23,7 @@ from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
+from marltrain.policies.learner.rows_on_device import gather_on_device
 from marltrain.policies.learner.trained_team import OF_TEAM, TrainedTeam
 from marltrain.policies.memory.readers import Reader
 from marltrain.policies.memory.streams import Streams
@@ -137,6 +138,10 @@ class JointLearner(Learner):
         needs = [member.needs for member in self.members]
         kind = TeamRolloutReader if self.algorithm.on_policy else TeamReader
         return kind(streams, members, needs, one_reward=self.algorithm.one_reward)
+
+    def gather_on_device(self, reader: Reader) -> str:
+        """See `Learner`."""
+        return gather_on_device(self.members, reader)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make a gradient pass over the batch, or epochs x minibatches over a rollout, see `Passes`.

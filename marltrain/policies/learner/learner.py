@@ -119,6 +119,10 @@ class Learner:
             raise TypeError(f"{type(self).__name__} never learns: it needs no reader")
         return streams.reader(seats, self.needs)
 
+    def gather_on_device(self, reader: Reader) -> str:
+        """Let a reader gather batches on the GPU on which the learner computes; return why it is not used so, or ""."""
+        return ""
+
     def update(self, batch: Any, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Update the agents where `learn` [K] is True from a batch [K, B, ...]; returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")

@@ -100,23 +100,32 @@ class FrameRing(Ring):
             following[player, env] = known
         super()._forget(slot)
 
-    def _arrays_at(self, cells: Array) -> dict[str, Array]:
-        """See `Rows`; the frames of stacks are joined, oldest first."""
+    def places_at(self, cells: Array) -> dict[str, Array]:
+        """See `Rows`; of a stack, those of its frames, [*cells.shape, frames], oldest first."""
+        chain = self._chain(cells)
+        return {name: self._of_stack(name, cells, chain) for name in self.obs}
+
+    def places_after(self, cells: Array, pointers: Array) -> dict[str, Array]:
+        """See `Rows`; a stack at an end holds the frames of the last decision but its first, and the final frame."""
+        places, ended = self.place_after(cells, pointers), pointers < -1
+        chain = self._chain(np.where(ended, cells, places))
+        if np.count_nonzero(ended):
+            chain[ended] = np.concatenate([chain[ended][:, 1:], places[ended][:, None]], 1)
+        return {name: self._of_stack(name, places, chain) for name in self.obs}
+
+    def _of_stack(self, name: str, places: Array, chain: Array) -> Array:
+        """Return the newest places of a chain [..., deepest] for a stack, or `places` for another array."""
+        return chain[..., -self.depths[name] :] if name in self.depths else places
+
+    def _chain(self, cells: Array) -> Array:
+        """Return the cells of the frames of the deepest stack, [*cells.shape, deepest], oldest first."""
         chain = np.empty((*cells.shape, self.deepest), np.int64)
         chain[..., -1] = cells
         for i in range(self.deepest - 2, -1, -1):
             newer = chain[..., i + 1]
             before = self.read(self.previous, newer)
             chain[..., i] = np.where(before >= 0, self.shifted(newer, before), newer)
-        return {
-            name: self.read(column, chain[..., -self.depths[name] :] if name in self.depths else cells)
-            for name, column in self.obs.items()
-        }
-
-    def _final(self, name: str, entries: Array, last: Array) -> Array:
-        """See `Rows`; the stacks of the last decisions hold the earlier frames."""
-        newest = super()._final(name, entries, last)
-        return np.concatenate([last[:, 1:], newest[:, None]], 1) if name in self.depths else newest
+        return chain
 
     def _check(self, obs: Obs, wanted: Array, cells: Array, when: str, pointers: Array | None = None) -> None:
         """Compare the environment's stacks with the rebuilt stacks; raises SpecError if they differ.

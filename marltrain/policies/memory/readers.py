@@ -9,12 +9,14 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array, Obs
+from marltrain.policies.backends.row_memory import RowMemory
 from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.batches.player_one_hot import identified, numbers_of
 from marltrain.policies.memory.choice import UniformChoice
 from marltrain.policies.memory.initial_errors import InitialErrors, Rate
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.ring import Ring
+from marltrain.policies.memory.wide_columns import MirroredColumns, Wide, legal_where_not, zero_where_not
 from marltrain.storage.checks import within
 from marltrain.storage.state import State
 
@@ -27,6 +29,7 @@ class Reader:
 
     rollouts: whether batches are rollouts, which `take` returns once, in place of samples.
     draws: whether rollouts also hold earlier rows, which `take` draws.
+    mirrored: gathers wide columns of batches in the memory of a device, see `mirror`; None: they are arrays.
     """
 
     rollouts: ClassVar[bool] = False
@@ -39,10 +42,15 @@ class Reader:
         self._players = np.concatenate(self.seats)
         self.identities = numbers_of(needs.identity, ring.names)
         self._joint = ring.joint if needs.joint_actions else None
+        self.mirrored: MirroredColumns | None = None
 
     def size(self) -> Array:
         """Return the number of available rows, [K] int64."""
         raise TypeError(f"{type(self).__name__} must define size")
+
+    def mirror(self, memory: RowMemory) -> None:
+        """Gather the wide columns of all batches from now on in the memory of a device, as tensors."""
+        self.mirrored = MirroredColumns(self.ring, self.needs, self.identities, memory)
 
     def admit(self) -> None:
         """Give new rows their first priority, if it is made from their own error; call it before `size`."""
@@ -94,15 +102,32 @@ class Reader:
     def _extras(self, cells: Array) -> dict[str, Array]:
         return {name: self.ring.read(self.ring.extras[name], cells) for name in self.needs.columns}
 
-    def _state(self, cells: Array) -> Array | None:
-        """Return the global states at the decisions, [*cells.shape, S], if the learner reads them."""
-        need = self.needs.state
-        return None if need is None else self.ring.states[need.kind].at(self.ring, cells)
+    def _wide(
+        self, cells: Array, last: Array, pointers: Array, present: Array | None = None,
+        next_present: Array | None = None,
+    ) -> Wide:  # fmt: skip
+        """Return the wide columns of rows at cells, and of what follows rows at `last` whose `next` is `pointers`.
 
-    def _next_state(self, cells: Array, pointers: Array) -> Array | None:
-        """Return the global states after rows whose `next` is `pointers`, if the learner reads them."""
-        need = self.needs.state
-        return None if need is None else self.ring.states[need.kind].after(self.ring, cells, pointers)
+        present, next_present: [N, B] bool; where they are False, observations are 0 and all actions legal.
+        """
+        if self.mirrored is not None:
+            return self.mirrored.read(cells, last, pointers, present, next_present)
+        ring, (next_obs, next_legal) = self.ring, self._after(last, pointers)
+        return Wide(
+            obs=zero_where_not(present, self._obs(cells)), legal=legal_where_not(present, ring.legal_at(cells)),
+            action=ring.read(ring.action, cells), extras=self._extras(cells),
+            next_obs=zero_where_not(next_present, next_obs), next_legal=legal_where_not(next_present, next_legal),
+        )  # fmt: skip
+
+    def _states(self, cells: Array, last: Array, pointers: Array) -> tuple[Any, Any]:
+        """Return the global states at the decisions, and after rows; None unless the learner reads them."""
+        need, ring = self.needs.state, self.ring
+        if need is None:
+            return None, None
+        states = ring.states[need.kind]
+        if self.mirrored is None:
+            return states.at(ring, cells), states.after(ring, last, pointers)
+        return self.mirrored.states(states.places_at(ring, cells), states.places_after(ring, last, pointers))
 
     def _others(self, cells: Array) -> Array | None:
         """Return the other players' actions at the decisions, [*cells.shape, J], if the learner reads them."""
@@ -119,12 +144,12 @@ class Reader:
         reward, discount, truncated, boot, *after = outcomes(
             ring.next, ring.terminated, ring.reward, cells, valid, linked, gamma
         )
-        boot_obs, boot_legal = self._after(*after)
+        wide, (state, boot_state) = self._wide(cells, *after), self._states(cells, *after)
         return Rollout(
-            obs=self._obs(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
-            reward=reward, discount=discount, weight=valid.astype(np.float32), extras=self._extras(cells),
-            cut=~linked, truncated=truncated, boot=boot, boot_obs=boot_obs, boot_legal=boot_legal,
-            state=self._state(cells), boot_state=self._next_state(*after), others=self._others(cells),
+            obs=wide.obs, legal=wide.legal, action=wide.action, reward=reward, discount=discount,
+            weight=valid.astype(np.float32), extras=wide.extras, cut=~linked, truncated=truncated, boot=boot,
+            boot_obs=wide.next_obs, boot_legal=wide.next_legal, state=state, boot_state=boot_state,
+            others=self._others(cells),
         )  # fmt: skip
 
 
@@ -211,14 +236,11 @@ class UniformReader(Reader):
 
     def transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """Return the transitions that begin at cells [K, B]."""
-        ring = self.ring
         last, pointers, reward, discount = self._walk(cells, gamma[:, None])
-        next_obs, next_legal = self._after(last, pointers)
+        wide, (state, next_state) = self._wide(cells, last, pointers), self._states(cells, last, pointers)
         return Transitions(
-            obs=self._obs(cells), legal=ring.legal_at(cells), action=ring.read(ring.action, cells),
-            reward=reward, discount=discount, weight=weight, extras=self._extras(cells),
-            next_obs=next_obs, next_legal=next_legal, cells=cells, state=self._state(cells),
-            next_state=self._next_state(last, pointers),
+            **wide._asdict(), reward=reward, discount=discount, weight=weight, cells=cells, state=state,
+            next_state=next_state,
         )  # fmt: skip
 
     def _walk(self, cells: Array, gamma: Array) -> tuple[Array, Array, Array, Array]:

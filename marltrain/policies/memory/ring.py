@@ -16,6 +16,7 @@ from marltrain.core.errors import AgentError, MarlTrainError
 from marltrain.core.layout import Array
 from marltrain.core.spec import EnvSpec, Step
 from marltrain.policies.memory.joint_actions import JointActions
+from marltrain.policies.memory.mirror import Mirror
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.memory.reservoir import Reservoir
 from marltrain.policies.memory.rows import Rows
@@ -56,6 +57,7 @@ class Ring(Rows):
     states: the global states by the kind that learners ask for; the streams store them.
     joint, every: the reader of the actions of all players, and the rings of all groups, if a learner asks for these
         actions; the streams set them.
+    mirrors: copies of the rows in the memories of GPUs, by the names of the devices.
     reservoir: takes over decisions that acts offer, if a learner has one; the streams set it.
     players: the group's indices among all players; a slice if they are consecutive.
     """
@@ -68,6 +70,7 @@ class Ring(Rows):
         self.joint: JointActions | None = None
         self.every: Sequence[Ring] = ()
         self.reservoir: Reservoir | None = None
+        self.mirrors: dict[str, Mirror] = {}
         group, self.coming = self.group, 0
         self._nothing_open = np.full((group.size, num_envs), -1, np.int64)
         self.open = self._nothing_open.copy()
@@ -149,8 +152,8 @@ class Ring(Rows):
         self._watchers.append(ref(watcher, self._watchers.remove))
 
     def release(self) -> None:
-        """Forget all holders and watchers: those of a run that has ended may live on in cycles of references."""
-        self._holders, self._watchers = [], []
+        """Forget holders, watchers and mirrors: those of a run that has ended may live on in cycles of references."""
+        self._holders, self._watchers, self.mirrors = [], [], {}
 
     def _withdraw(self, times: Array, player: Array, env: Array) -> None:
         """Tell the watchers of rows [n] that were drawable and are no longer."""

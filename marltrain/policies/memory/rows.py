@@ -86,6 +86,15 @@ class Rows:
         """(P, C, E), the leading axes of every column."""
         return self.group.size, self.capacity, self.num_envs
 
+    def mirrored(self) -> dict[str, tuple[Array, Array | None]]:
+        """Return the columns that batches gather, with their values in the end table, if it has any; see `mirror`."""
+        found: dict[str, tuple[Array, Array | None]] = {
+            f"obs/{name}": (column, self.ends.obs[name]) for name, column in self.obs.items()
+        }
+        if self.legal is not None:
+            found["legal"] = self.legal, self.ends.legal
+        return {**found, "action": (self.action, None), **{f"extras/{n}": (c, None) for n, c in self.extras.items()}}
+
     @property
     def step_size(self) -> int:
         """Bytes per batch step."""
@@ -140,7 +149,7 @@ class Rows:
 
     def obs_at(self, cells: Array) -> Obs:
         """Return observations [*cells.shape, *O]."""
-        return _joined(self._arrays_at(cells))
+        return joined({name: self.read(self.obs[name], places) for name, places in self.places_at(cells).items()})
 
     def legal_at(self, cells: Array) -> Array | None:
         """Return legal actions [*cells.shape, A], or None."""
@@ -148,26 +157,34 @@ class Rows:
 
     def after(self, cells: Array, pointers: Array) -> tuple[Obs, Array | None]:
         """Return the next observations and legal actions [*cells.shape, ...] of rows whose `next` is `pointers`."""
-        part_ended = pointers < -1
-        there = np.where(part_ended, cells, self.shifted(cells, pointers))
-        arrays, legal = self._arrays_at(there), self.legal_at(there)
-        if np.count_nonzero(part_ended):
-            entries = -2 - pointers[part_ended]
-            for name, array in arrays.items():
-                array[part_ended] = self._final(name, entries, array[part_ended])
-            if legal is not None and self.ends.legal is not None:
-                legal[part_ended] = self.ends.legal[entries]
-        return _joined(arrays), legal
+        places = self.places_after(cells, pointers).items()
+        arrays = {name: self._placed(self.obs[name], self.ends.obs[name], own) for name, own in places}
+        if self.legal is None or self.ends.legal is None:
+            return joined(arrays), None
+        return joined(arrays), self._placed(self.legal, self.ends.legal, self.place_after(cells, pointers))
 
-    def _arrays_at(self, cells: Array) -> dict[str, Array]:
-        """Return the arrays of observations [*cells.shape, ...] by name."""
-        return {name: self.read(column, cells) for name, column in self.obs.items()}
+    def place_after(self, cells: Array, pointers: Array) -> Array:
+        """Return the place of what follows rows whose `next` is `pointers`: a cell, or -2-k for entry k of `ends`."""
+        return np.where(pointers < -1, pointers, self.shifted(cells, pointers))
 
-    def _final(self, name: str, entries: Array, last: Array) -> Array:
-        """Return final observations [n, ...] from the end table; last: [n, ...], those of the last decisions."""
-        return self.ends.obs[name][entries]
+    def places_at(self, cells: Array) -> dict[str, Array]:
+        """Return the cells of the arrays of the observations at the decisions, by name."""
+        return dict.fromkeys(self.obs, cells)
+
+    def places_after(self, cells: Array, pointers: Array) -> dict[str, Array]:
+        """Return the places of the arrays of the next observations by name, see `place_after`."""
+        return dict.fromkeys(self.obs, self.place_after(cells, pointers))
+
+    def _placed(self, column: Array, final: Array, places: Array) -> Array:
+        """Return values [*places.shape, ...] of a column, or where a place is negative, of the end table's `final`."""
+        ended = places < 0
+        if not np.count_nonzero(ended):
+            return self.read(column, places)
+        values = self.read(column, np.where(ended, 0, places))
+        values[ended] = final[-2 - places[ended]]
+        return values
 
 
-def _joined(arrays: dict[str, Array]) -> Obs:
+def joined(arrays: dict[str, Array]) -> Obs:
     """Return arrays by name in the format of an observation: a single array or a mapping."""
     return next(iter(arrays.values())) if len(arrays) == 1 else arrays

@@ -8,6 +8,7 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array
+from marltrain.policies.backends.row_memory import RowMemory
 from marltrain.policies.batches.batch import Rollout, SequenceTransitions
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader, RolloutReader, UniformReader
@@ -113,6 +114,11 @@ class ReplayedRolloutReader(RolloutReader):
         """Start with the next decisions; sequences may also hold earlier ones."""
         super().__init__(ring, seats, needs)
         self.sequences = SequenceReader(ring, seats, needs)
+
+    def mirror(self, memory: RowMemory) -> None:
+        """See `Reader`."""
+        super().mirror(memory)
+        self.sequences.mirror(memory)
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> Rollout:
         """Draw sequences; see `SequenceReader.sample`."""

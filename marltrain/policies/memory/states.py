@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from marltrain.core.layout import Array
 from marltrain.core.spec import MOST_STATE, EnvSpec, Step
 from marltrain.policies.memory.ends import EndTable, check_ends
 from marltrain.policies.memory.joined import JoinedObservations, joined_size
+from marltrain.policies.memory.mirror import Mirror
 from marltrain.policies.memory.rows import Rows
 from marltrain.storage.checks import finite, within
 from marltrain.storage.state import State
@@ -66,6 +68,7 @@ class GlobalStates:
 
     now, oldest: batch steps of the newest and the oldest state; now is -1 before the first.
     values: [1, C, E, S] float32; the states of batch step t are in slot t % C.
+    mirrors: see `Ring`.
     final: [1, C, E] int64; where an episode ended, -2-k for entry k of `ends`, the state at its end, in the slot of the
         batch step that shows the next episode; -1 elsewhere.
     """
@@ -76,6 +79,7 @@ class GlobalStates:
         self._join = JoinedObservations(spec) if self.kind == JOINED else None
         self._fresh = np.ones(num_envs, bool)  # environments whose newest state belongs to no running episode
         self.now, self.oldest = -1, 0
+        self.mirrors: dict[str, Mirror] = {}
         self._allocate(capacity)
         self.ends = EndTable({OWN: self.values}, None)
 
@@ -93,6 +97,15 @@ class GlobalStates:
         ended[...] = -1
         self.values[0, slot] = state
         self._keep_final(slot, np.flatnonzero(step.ended), final)
+
+    @property
+    def axes(self) -> tuple[int, int, int]:
+        """(1, C, E), the leading axes of the columns."""
+        return 1, self.capacity, self.num_envs
+
+    def mirrored(self) -> dict[str, tuple[Array, Array | None]]:
+        """Return the states, with those of the end table; see `mirror`."""
+        return {OWN: (self.values, self.ends.obs[OWN])}
 
     def advanced(self, begun: int) -> None:
         """Update the counters after compiled code stored `begun` batch steps."""
@@ -114,30 +127,41 @@ class GlobalStates:
 
     def at(self, rows: Rows, cells: Array) -> Array:
         """Return the states [*cells.shape, S] at the decisions of rows."""
-        slots = cells // rows.num_envs % rows.capacity
-        return self._read(rows.now - (rows.now - slots) % rows.capacity, cells % rows.num_envs)
+        return self._read(self.places_at(rows, cells))
 
     def after(self, rows: Rows, cells: Array, pointers: Array) -> Array:
         """Return the states [*cells.shape, S] after rows whose `next` is `pointers`, which are closed.
 
         If a player's part ended while the episode went on, this is the state of the Step that ended it.
         """
-        times, envs = rows.closed_at(pointers), cells % self.num_envs
-        states = self._read(times, envs)
-        entries = self.final[0, times % self.capacity, envs]
-        over = (pointers < -1) & (entries < -1)
-        if np.count_nonzero(over):
-            states[over] = self.ends.obs[OWN][-2 - entries[over]]
-        return states
+        return self._read(self.places_after(rows, cells, pointers))
 
-    def at_times(self, times: Array, envs: Array) -> tuple[Array, Array]:
-        """Return the states [n, S] of batch steps `times` [n], and those after them: at the next one or the end."""
-        after = self._read(times + 1, envs)
-        entries = self.final[0, (times + 1) % self.capacity, envs]
-        over = entries < -1
-        if np.count_nonzero(over):
-            after[over] = self.ends.obs[OWN][-2 - entries[over]]
-        return self._read(times, envs), after
+    def states(self, places: Array, following: Array) -> tuple[Array, Array]:
+        """Return the states [*places.shape, S] at places, and those at the places `following`."""
+        return self._read(places), self._read(following)
+
+    def places_at(self, rows: Rows, cells: Array) -> Array:
+        """Return the places [*cells.shape] of the states at the decisions of rows: slot * E + environment."""
+        slots = cells // rows.num_envs % rows.capacity
+        return self.places_of(rows.now - (rows.now - slots) % rows.capacity, cells % rows.num_envs)
+
+    def places_after(self, rows: Rows, cells: Array, pointers: Array) -> Array:
+        """Return the places of the states after rows, see `after`; -2-k for entry k of `ends`."""
+        return self._or_final(rows.closed_at(pointers), cells % self.num_envs, pointers < -1)
+
+    def places_of(self, times: Array, envs: Array) -> Array:
+        """Return the places of the states of batch steps."""
+        places: Array = (times % self.capacity) * self.num_envs + envs
+        return places
+
+    def places_following(self, times: Array, envs: Array) -> Array:
+        """Return the places of the states after batch steps, at the next one or the end; -2-k for entry k of `ends`."""
+        return self._or_final(times + 1, envs, np.True_)
+
+    def _or_final(self, times: Array, envs: Array, over: Any) -> Array:
+        """Return the places of the states of batch steps, or where `over`, of episodes that ended with them."""
+        entries = self.final[0, times % self.capacity, envs]
+        return np.where(over & (entries < -1), entries, self.places_of(times, envs))
 
     def check_shown(self, step: Step, envs: Array) -> None:
         """Raise SaveError unless the newest states of `envs` [n] are those of a Step; `Streams` checks observations."""
@@ -195,9 +219,12 @@ class GlobalStates:
         self._fresh[...] = False
         return state, final
 
-    def _read(self, times: Array, envs: Array) -> Array:
-        cells = (times % self.capacity) * self.num_envs + envs
-        states: Array = self.values.reshape(-1, self.size).take(cells, axis=0)
+    def _read(self, places: Array) -> Array:
+        """Return states [*places.shape, S]; those at negative places from the end table."""
+        ended = places < 0
+        states: Array = self.values.reshape(-1, self.size).take(np.where(ended, 0, places), axis=0)
+        if np.count_nonzero(ended):
+            states[ended] = self.ends.obs[OWN][-2 - places[ended]]
         return states
 
     def _held(self) -> Array:

@@ -180,6 +180,8 @@ class Streams:
         """End all readers made so far: rows need no longer stay for them. Call it before another run makes its own."""
         for ring in self.rings.values():
             ring.release()
+        for states in self.states.values():
+            states.mirrors = {}
 
     def state(self) -> State:
         """Return the complete state of all rings and global states."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marltrain.core.layout import Array, Obs, map_tree
+from marltrain.core.layout import Array, map_tree
 from marltrain.policies.batches.batch import TeamRows
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader
@@ -114,15 +114,12 @@ class Players(Reader):
         if np.count_nonzero(joins):
             joins &= self._acts(times + 1, envs)
         next_present = joins | (last.in_time & ~ring.read(ring.terminated, last.cells))
-        next_obs, next_legal = self._after(last.cells, np.where(last.present, last.pointers, times + 1))
+        pointers = np.where(last.present, last.pointers, times + 1)
+        wide = self._wide(cells, last.cells, pointers, present, next_present)
         columns = TeamRows(
-            obs=_zero_where_not(present, self._obs(cells)), legal=_legal_where_not(present, ring.legal_at(cells)),
-            action=ring.read(ring.action, cells),
-            reward=reward,
+            **wide._asdict(), reward=reward,
             discount=np.where(next_present, np.repeat(discount, self.num_seats, 0), 0.0).astype(np.float32),
             weight=(found.in_time & learned & ~(next_present & unknown)).astype(np.float32),
-            extras=self._extras(cells), next_obs=_zero_where_not(next_present, next_obs),
-            next_legal=_legal_where_not(next_present, next_legal),
             cells=cells, present=present, next_present=next_present,
             learned=learned if np.count_nonzero(present & ~learned) else None,
             begins=self._begins(found, times, envs) if self.needs.block else None,
@@ -158,18 +155,3 @@ class Players(Reader):
             return array.reshape(agents, seats * array.shape[1], *array.shape[2:])
 
         return replace(rows, **{f.name: map_tree(joined, getattr(rows, f.name)) for f in fields(rows)})
-
-
-def _zero_where_not(valid: Array, obs: Obs) -> Obs:
-    """Return observations with zeros where `valid` [N, B] is False: losses multiply them by 0, also if not finite."""
-    if np.count_nonzero(valid) == valid.size:
-        return obs
-    zeroed: Obs = map_tree(
-        lambda x: np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 2)), x, x.dtype.type(0)), obs
-    )
-    return zeroed
-
-
-def _legal_where_not(valid: Array, legal: Array | None) -> Array | None:
-    """Return legal actions [N, B, n]; all where `valid` [N, B] is False, since losses need at least one."""
-    return None if legal is None else legal | ~valid[..., None]

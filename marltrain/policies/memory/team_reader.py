@@ -11,6 +11,7 @@ import numpy as np
 from marltrain.core.errors import AgentError, SaveError
 from marltrain.core.layout import Array
 from marltrain.core.remedies import unequal_rewards
+from marltrain.policies.backends.row_memory import RowMemory
 from marltrain.policies.batches.batch import TeamBatch
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.needs import Needs
@@ -50,6 +51,12 @@ class TeamReader(Reader):
         self._agents, self._own = ends[-1], [slice(*both) for both in pairwise([0, *ends])]
         team = {player for held in members for seats in held for player in seats}
         self.others = OtherPlayers(streams.spec, self.ring.every, team) if needs[0].joint_actions else None
+
+    def mirror(self, memory: RowMemory) -> None:
+        """See `Reader`; the team has one device."""
+        super().mirror(memory)
+        for member in self.members:
+            member.mirror(memory)
 
     def size(self) -> Array:
         """Return the number of rows that each agent may learn from, of its player that has most, [K] int64."""
@@ -107,7 +114,8 @@ class TeamReader(Reader):
         state = next_state = None
         if self.needs.state is not None:
             states = self.ring.states[self.needs.state.kind]
-            state, next_state = states.at_times(times, envs)[0][None], states.at_times(last.times, envs)[1][None]
+            places = states.places_of(times, envs)[None], states.places_following(last.times, envs)[None]
+            state, next_state = (self.mirrored or states).states(*places)
         return TeamBatch(
             members=rows, reward=last.team_reward[None],
             discount=np.where(valued, last.discount[0], 0.0).astype(np.float32)[None],

@@ -21,6 +21,8 @@ class RemoteScheduler(UpdateScheduler):
     `update` orders the first update of a round; `advance` waits for it and orders the next.
     """
 
+    gathers_on_device = False  # actors get arrays
+
     def __init__(
         self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults, remote: RemoteLearner,
         actors: LearnerActors,

@@ -14,6 +14,7 @@ import numpy as np
 
 from marltrain.core.errors import AgentError, SaveError
 from marltrain.core.layout import Array
+from marltrain.jit.notices import tell
 from marltrain.policies.batches.batch import Rollout, Transitions
 from marltrain.policies.learner.update_plan import mean_of_measured
 from marltrain.policies.memory.observed import ObservedReader
@@ -69,6 +70,7 @@ class UpdateScheduler:
     It owns the reader, and the counts since the last update; the learner owns weights and optimizers.
 
     learn: [K] bool, the agents that learn.  updates: updates of this run.  period: batch steps between them.
+    gathers_on_device: whether batches may be gathered in the memory of the learner's device.
     plans: whether compiled code may make updates of this scheduler between batch steps.
     address: address of the arguments of the updates that `prepare_updates` has prepared; 0 without any.
     observed: transitions made outside of the run, from which the reader draws, too; see `draw_also`.
@@ -81,6 +83,7 @@ class UpdateScheduler:
     """
 
     plans: ClassVar[bool] = False
+    gathers_on_device: ClassVar[bool] = True
     address: int = 0
     observed: Streams | None = None
     on_not_finite: Callable[[NotFiniteError], Any] | None = None
@@ -97,6 +100,7 @@ class UpdateScheduler:
         self._silent: list[tuple[int, int]] = []
         self._seats: list[list[int]] = []
         self._reader: Reader | None = None
+        self._on_host = ""  # why batches for a GPU are gathered in main memory
         self._steps_since_update = 0  # env steps
         self._credit = 0.0  # fraction of an update, carried over from the last one
         self._practiced = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
@@ -299,7 +303,13 @@ class UpdateScheduler:
         """Return the reader of these players."""
         learner = self.seated.learner
         own = learner.reader(self.streams, seats)
-        return own if self.observed is None else ObservedReader(own, learner.reader(self.observed, seats))
+        if self.observed is not None:  # it joins arrays
+            return ObservedReader(own, learner.reader(self.observed, seats))
+        why = learner.gather_on_device(own) if self.gathers_on_device else ""
+        if why not in ("", self._on_host):
+            tell(f"the batches of {self.seated.who} are gathered in main memory and sent to the GPU: {why}")
+        self._on_host = why
+        return own
 
     def _ready(self, reader: Reader) -> Array:
         """Return the agents that an update would train now, [K] bool; call it when no update is under way."""

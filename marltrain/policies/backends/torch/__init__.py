@@ -23,6 +23,7 @@ from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, S
 from marltrain.policies.backends.torch.optimizers import Optimizer
 from marltrain.policies.backends.torch.places import on_cpu
 from marltrain.policies.backends.torch.randomness import seeded
+from marltrain.policies.backends.torch.row_memory import RowMemory
 from marltrain.policies.backends.torch.transfers import fetched, sent
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
 from marltrain.policies.ops import FrameworkOps
@@ -90,6 +91,10 @@ class Backend(base.Backend):
     def starting(self, function: Callable[..., Any], *, compiled: bool = False) -> base.Start:
         """See `base.Backend`."""
         return Starting(function, capture_on(self.device)) if self.captures else super().starting(function)
+
+    def row_memory(self) -> RowMemory | None:
+        """See `base.Backend`."""
+        return None if self.shares_memory else RowMemory(self.device)
 
     def threads(self) -> int:
         """See `base.Backend`."""

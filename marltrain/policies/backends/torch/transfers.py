@@ -17,12 +17,14 @@ MOST_BYTES = 2**20
 
 
 def sent(tree: Any, device: torch.device) -> Any:
-    """Return the arrays of a tree as tensors on a device.
+    """Return the arrays of a tree as tensors on a device; tensors that are there already stay as they are.
 
     Small arrays are views of one tensor, whose memory is copied at once from pinned memory.
     """
     leaves: list[Array] = []
-    numbers = map_tree(lambda array: appended(leaves, np.ascontiguousarray(array)), tree)
+    numbers = map_tree(
+        lambda leaf: leaf if isinstance(leaf, Tensor) else appended(leaves, np.ascontiguousarray(leaf)), tree
+    )
     together = _in_order([(i, array.nbytes, array.itemsize) for i, array in enumerate(leaves)])
     found: dict[int, Tensor] = {}
     if len(together) > 1:
@@ -37,7 +39,7 @@ def sent(tree: Any, device: torch.device) -> Any:
     for i, array in enumerate(leaves):
         if i not in found:
             found[i] = torch.from_numpy(array if array.flags.writeable else array.copy()).to(device, copy=True)
-    return map_tree(found.__getitem__, numbers)
+    return map_tree(lambda leaf: leaf if isinstance(leaf, Tensor) else found[leaf], numbers)
 
 
 def fetched(tree: Any) -> Any:

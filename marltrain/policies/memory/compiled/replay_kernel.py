@@ -129,7 +129,7 @@ class CompiledReader(UniformReader):
         """See UniformReader; batches with padding are drawn there."""
         trees = self.choice.address if isinstance(self.choice, PrioritizedChoice) and self.choice.weighted else 0
         able = self._draws.are_compiled or trees
-        if None in rngs or not able or np.count_nonzero(self.size()) < len(rngs):
+        if self.mirrored is not None or None in rngs or not able or np.count_nonzero(self.size()) < len(rngs):
             return super().sample(rngs, gamma, batch_size)
         result, discounts = self._reading.new_transitions(len(rngs), batch_size), np.asarray(gamma, float)
         self._reading.set_outputs(result, discounts)
@@ -147,6 +147,8 @@ class CompiledReader(UniformReader):
 
     def transitions(self, cells: Array, weight: Array, gamma: Array) -> Transitions:
         """See UniformReader."""
+        if self.mirrored is not None:
+            return super().transitions(cells, weight, gamma)
         result = self._reading.new_transitions(*cells.shape)
         result.cells, result.weight = cells, weight
         self._reading.set_outputs(result, gamma)

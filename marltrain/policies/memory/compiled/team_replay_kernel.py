@@ -211,7 +211,7 @@ def one_reward(d: Any, r: Any, b: int, steps: int) -> Any:
 
 @compiled
 def read_states(d: Any, r: Any, b: int) -> None:
-    """Write the global states of drawn batch step b and after it, as `GlobalStates.at_times` returns them."""
+    """Write the global states of drawn batch step b and after it; see `places_following` of `GlobalStates`."""
     time, further, env = i64(d.time, d.batch)[b], i64(d.further, d.batch)[b], i64(d.env, d.batch)[b]
     place, after = time % d.capacity * r.envs + env, (time + further + 1) % d.capacity * r.envs + env
     copy(d.values + place * d.size, d.state + b * d.size, d.size)

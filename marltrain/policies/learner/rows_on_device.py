@@ -1,0 +1,63 @@
+"""Whether the batches of a learner are gathered in the memory of its device, see `memory.wide_columns`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from marltrain.policies.batches.normalization import NORMALIZED
+from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.interface.joint import JointAlgorithm
+from marltrain.policies.learner.trained_team import Stack
+from marltrain.policies.memory.needs import Needs
+from marltrain.policies.memory.readers import Reader
+from marltrain.policies.memory.wide_columns import mirror_size
+
+MOST_SHARE = 0.5
+"""Largest share of the free memory of a device that the rows of a reader may take."""
+
+
+class Learning(Stack, Protocol):
+    """A learner that reads batches by its needs."""
+
+    needs: Needs
+
+
+def gather_on_device(members: Sequence[Learning], reader: Reader) -> str:
+    """Let a reader of learners gather batches on the GPU on which they compute; return why a GPU is not used so, or "".
+
+    members: the learners of one reader, all on one device.
+    """
+    memory = members[0].backend.row_memory()
+    if memory is None:
+        return ""
+    for member in members:
+        if why := _hindrance(member):
+            return why
+    size, free = mirror_size(reader.ring, reader.needs), memory.free()
+    if size > MOST_SHARE * free:
+        return (
+            f"its rows take {size / 1e9:,.1f} GB, more than half of the {free / 1e9:,.1f} GB that are free on "
+            f"{memory.name}"
+        )
+    reader.mirror(memory)
+    return ""
+
+
+def _hindrance(learner: Learning) -> str:
+    """Return what needs the observations of batches as arrays, "" if nothing does."""
+    algorithm, needs, kind = learner.algorithm, learner.needs, type(learner.algorithm)
+    replay = needs.replay
+    usual = {"prepare": Algorithm.prepare, "adapted": Algorithm.adapted, "prepare_team": JointAlgorithm.prepare_team}
+    prepares = algorithm.row_errors is not None or any(
+        getattr(kind, name, function) is not function for name, function in usual.items()
+    )
+    reasons = {
+        "strategy= divides batches over devices": learner.backend.strategy is not None,
+        "observations are normalized": any(name in learner.weights.statistics for name in NORMALIZED),
+        "its goals are replaced": replay is not None and bool(replay.with_goals),
+        "it learns from a reservoir": bool(needs.reservoir),
+        "it computes rewards by a reward model": getattr(algorithm, "reward_model", None) is not None,
+        "its `prepare` may read arrays": prepares and algorithm.reads_arrays,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
