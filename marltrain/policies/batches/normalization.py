@@ -41,6 +41,7 @@ class RunningStatistics:
         """Start without values."""
         self.mean, self.variance = np.zeros((num_agents, width)), np.ones((num_agents, width))
         self.count = np.zeros(num_agents)
+        self._digits: dict[str, Array] = {}
 
     def update(self, values: Array, weight: Array) -> None:
         """Add rows: values [K, B, width] of weights [K, B]; rows of weight 0 do not count.
@@ -73,6 +74,19 @@ class RunningStatistics:
     def normalized(self, values: Array) -> Array:
         """Return (values - mean) / deviation for values [K, B, width], as float32."""
         return ((values - self.mean[:, None]) / self.deviation[:, None]).astype(np.float32)
+
+    def digits(self) -> dict[str, Array]:
+        """Return the mean as two numbers, "mean" and "rest", and the "deviation" in float32, [K, width] each.
+
+        They are the same arrays in each call; planned updates write there what changes.
+        """
+        if not self._digits:
+            self._digits = {name: np.empty(self.mean.shape, np.float32) for name in ("mean", "rest", "deviation")}
+        high = self._digits["mean"]
+        high[...] = self.mean
+        self._digits["rest"][...] = self.mean - high
+        self._digits["deviation"][...] = self.deviation
+        return self._digits
 
     def row(self, k: int) -> RunningStatistics:
         """Return the statistics of one agent, as views."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numba import float32, float64
 
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import bools, f32, f64, record_at
-from marltrain.policies.batches.normalization import EPSILON, SAME
+from marltrain.policies.compiled.observation_kernel import deviation
 
 _ONE = (
     "agents",  # K
@@ -68,13 +67,6 @@ def observe_rewards(s: Any, k: int, rewards: Any, weights: int) -> None:
     variances[k] = old * variances[k] + new * spread / added + old * new * shift * shift
     means[k] += new * shift
     counts[k] = count
-
-
-@compiled
-def deviation(mean: float, variance: float) -> float:
-    """Return the standard deviation, 1 where all values are equal; see `RunningStatistics.deviation`."""
-    size = SAME * mean
-    return 1.0 if variance <= size * size else math.sqrt(variance + EPSILON)
 
 
 @compiled

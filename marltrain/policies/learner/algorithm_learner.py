@@ -352,8 +352,6 @@ class AlgorithmLearner(Learner):
 
 def hindrance(learner: AlgorithmLearner) -> str:
     """Return why compiled code cannot make the updates between batch steps, "" if nothing hinders it."""
-    if any(name in learner.weights.statistics for name in NORMALIZED):
-        return "observations are normalized"
     if learner.needs.block and learner.draws:  # their number depends on the sequences that were drawn
         return "losses read random numbers for the rows of sequences"
     if learner.needs.reservoir:

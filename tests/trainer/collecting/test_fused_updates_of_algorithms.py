@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.envs.native.game import Game
 from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import CARTPOLE, PENDULUM, SPREAD
 from tests.trainer.collecting.test_fused_team_updates import MEAN, Pair
@@ -20,7 +23,32 @@ RECURRENT: dict[str, Any] = {
     "epsilon": 0.5,
 }
 QMIX = {**RECURRENT, "mixing_units": 3, "hyper_units": 5}
+SCALED = {"normalize_observations": True}
 ATOMS = {"atoms": 5, "v_min": -20.0, "v_max": 0.0}
+
+
+class Lone(Game):
+    """A player who sees one number, which is moved by actions; episodes have nine steps."""
+
+    name = "lone_v0"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"a": (spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(3))}, fields={"place": float}, limit=9
+        )
+
+    @staticmethod
+    def reset(s, rules):
+        s.place = 3.0
+
+    @staticmethod
+    def step(s, rules):
+        s.place += 0.3 * s.action[0] - 0.25
+        s.reward[0] = -s.place
+
+    @staticmethod
+    def observe(s, rules, p, obs):
+        obs[0] = s.place
 
 
 @pytest.mark.parametrize(
@@ -33,6 +61,9 @@ ATOMS = {"atoms": 5, "v_min": -20.0, "v_max": 0.0}
         pytest.param(CARTPOLE, "rainbow", {**ATOMS, "capacity": 403}, {}, id="rainbow, three steps"),
         pytest.param(CARTPOLE, "dqn", {**RECURRENT, "capacity": 203}, {}, id="dqn, gru"),
         pytest.param(SPREAD, "qmix", {**QMIX, **SHARED, "capacity": 203}, MEAN, id="qmix, gru, one-hots"),
+        pytest.param(PENDULUM, "sac", {"memory": PRIORITIZED, **SCALED}, {}, id="sac, priorities, normalized"),
+        pytest.param(SPREAD, "vdn", {**SHARED, **SCALED}, {**MEAN, "mask": [1, 0, 1]}, id="vdn, normalized"),
+        pytest.param(Lone, "dqn", {**SCALED, "batch_size": 300}, {}, id="dqn, one number, normalized"),
         *LONG * [
             pytest.param(PENDULUM, "sac", {"backend": "tensorflow"}, {}, id="sac, tensorflow"),
             pytest.param(SPREAD, "maddpg", {"backend": "tensorflow"}, {}, id="maddpg, tensorflow"),
@@ -43,6 +74,9 @@ ATOMS = {"atoms": 5, "v_min": -20.0, "v_max": 0.0}
             pytest.param(CARTPOLE, "dqn", {"dueling": True, "epsilon": 0.5}, {}, id="dqn, dueling"),
             pytest.param(SPREAD, "qmix", {**QMIX, "normalize_rewards": True}, {**MEAN, "mask": [1, 0, 1]}, id="qmix"),
             pytest.param(Pair, "qmix", {**QMIX, "burn_in": 2}, {}, id="qmix, masks, episodes of any length"),
+            pytest.param(Pair, "qmix", {**QMIX, **SCALED}, {}, id="qmix, gru, normalized"),
+            pytest.param(CARTPOLE, "dqn", {**RECURRENT, **SCALED}, {}, id="dqn, gru, normalized"),
+            pytest.param(SPREAD, "maddpg", SCALED, {"mask": [1, 0, 1]}, id="maddpg, normalized"),
         ],
     ],
 )  # fmt: skip

@@ -9,9 +9,11 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.views import address_of, entry
+from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
-from marltrain.policies.interface.algorithm import Algorithm
+from marltrain.policies.interface.algorithm import OBSERVATION, Algorithm
 from marltrain.policies.learner.phase_draws import PhaseDraws
+from marltrain.policies.learner.planned.observing import Observing
 from marltrain.policies.learner.planned.planned_phases import Draws, PlannedPhases, planned_phases
 from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, rounds_program
 from marltrain.policies.learner.programs.program_step import rows_of
@@ -20,6 +22,7 @@ from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in
 from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
 from marltrain.policies.learner.trained_team import Columns
 from marltrain.policies.learner.update_plan import DueUpdates, MadeUpdates
+from marltrain.policies.learner.weights import Weights
 from marltrain.policies.memory.compiled.replay_kernel import Reading
 from marltrain.policies.memory.memory_numbers import MemoryNumbers
 from marltrain.policies.memory.readers import Reader
@@ -41,6 +44,7 @@ class PlannedLearner(Protocol):
     hyper: StackedHyperparameters
     memory: MemoryNumbers | None
     draws: PhaseDraws
+    weights: Weights
     num_agents: int
     updates: Array
     gradient_steps: Array
@@ -51,12 +55,13 @@ class PlannedUpdates:
     """The updates of a learner whose rows are drawn from one ring, by the programs of its gradient steps.
 
     `set_plan` writes the rounds of updates; compiled code makes them one after another; `take_results` returns their
-    metrics. A subclass defines what depends on the rows: `resize`, `can_draw`, `_columns`, `_set_rows`.
+    metrics. A subclass defines what depends on the rows: `resize`, `can_draw`, `_columns`, `_set_rows`, `_weight`.
 
     batch_size: rows of a batch.  learn: [K] bool, the agents that learn.  plan: the planned rounds.
     """
 
     batch_size: int
+    _rows: Transitions
 
     def __init__(
         self, learner: PlannedLearner, steps: ProgramSteps, reader: Reader, rewards: RewardScaling, batch_size: int,
@@ -83,10 +88,13 @@ class PlannedUpdates:
         self._read: Columns | None = None  # those that the programs read
         self._reported = [self._names.index(name) for name in learner.reported.values()]
         self._kept: tuple[Array, ...] = ()
+        observed = learner.weights.statistics.get(OBSERVATION)
+        self._observing = None if observed is None else Observing(observed)
         self._record = np.zeros(1, ROUNDS)
         record = self._record[0]
         record["agents"], record["settings"] = learner.num_agents, len(self._names)
         record["numbers"] = address_of(self._numbers)
+        record["observing"] = 0 if self._observing is None else self._observing.address
         self.address = address_of(self._record)
         self.resize(batch_size)
 
@@ -122,6 +130,10 @@ class PlannedUpdates:
         gamma: [R, K].  env_steps: [R], those of the run at each round.
         """
         raise TypeError(f"{type(self).__name__} must define _set_rows")
+
+    def _weight(self) -> Array | None:
+        """Return the weights of the rows, [K, B] float32, which compiled code writes; None: all are 1."""
+        raise TypeError(f"{type(self).__name__} must define _weight")
 
     @property
     def pending(self) -> bool:
@@ -167,6 +179,8 @@ class PlannedUpdates:
         record["rounds"], record["acting"] = len(plan), acting
         record["round"] = record["made"] = record["broken"] = 0
         self._set_rows(rngs, gamma, env_steps)
+        if self._observing is not None:
+            self._observing.set_rows(self._rows, self._weight())
         return True
 
     def _set_programs(self, columns: Columns, learn: Array) -> bool:

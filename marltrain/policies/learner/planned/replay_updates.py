@@ -87,6 +87,10 @@ class ReplayUpdates(PlannedUpdates):
             for name, array in {**self._written, "beta": self._beta, "errors": self._phases.errors}.items():
                 self._drawing[name] = address_of(array)
 
+    def _weight(self) -> Array | None:
+        """See `PlannedUpdates`."""
+        return self._written["importance"] if isinstance(self._choice, PrioritizedChoice) else None
+
     def prepare_call(self, steps: int) -> None:
         """See `PlannedUpdates`."""
         super().prepare_call(steps)

@@ -10,6 +10,7 @@ import numpy as np
 
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import bools, call, copy, f32, i64, record_at
+from marltrain.policies.compiled.observation_kernel import OBSERVING, observe
 from marltrain.policies.compiled.reward_kernel import SCALING, scale_rewards, scaling_at
 
 _ONE = (
@@ -21,6 +22,7 @@ _ONE = (
     "agents", "settings",  # K; number of hyperparameters H
     "hyper", "gamma",  # float32 [R, H, K], float64 [R, K]
     "scaling", "reward_scale",  # address of a SCALING, or 0: rewards do not change; its factors, float64 [R, ...]
+    "observing",  # address of an OBSERVING, or 0: observations are not normalized
     "draw", "drawing",  # address of a program that writes the rows of an update: (address of the record, newest batch
              # step) -> 1, or 0: the rows cannot be learned from; address of its own arguments
     "numbers", "run", "phases", "phase",  # [H, K], hyperparameters that programs read; address of `runs.run`;
@@ -70,6 +72,8 @@ def make_round(address: int, now: int) -> int:
         if call(u.draw, (address, now)) == 0:
             u.broken = 1
             return 0
+        if u.observing:
+            observe(u.observing, u.learns)
         fine = make_steps(u)
         if u.learn and fine:
             fine = call(u.learn, (address,)) != 0
@@ -160,4 +164,4 @@ def scale_drawn(u: Any, rewards: int, weights: int, learn: int, rows: int) -> No
 @functools.cache
 def rounds_program() -> Any:
     """Return the compiled `make_round`, from the disk cache if it is there."""
-    return program(make_round, DRAW, PHASE, SCALING, ROUNDS)
+    return program(make_round, DRAW, OBSERVING, PHASE, SCALING, ROUNDS)

@@ -90,6 +90,10 @@ class SequenceUpdates(PlannedUpdates):
         self._reading.set_outputs(self._rows, gamma)
         self._draws.set_generators(rngs)
 
+    def _weight(self) -> Array | None:
+        """See `PlannedUpdates`."""
+        return self._written["weight"]
+
     def prepare_call(self, steps: int) -> None:
         """See `PlannedUpdates`."""
         super().prepare_call(steps)

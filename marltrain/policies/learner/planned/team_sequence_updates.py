@@ -78,6 +78,10 @@ class TeamSequenceUpdates(TeamUpdates):
         of_team = {"weight": self._arrays["team_share"]}
         return {ALONE: {**columns[ALONE], **own}, OF_TEAM: {**columns[OF_TEAM], **of_team}}
 
+    def _weight(self) -> Array | None:
+        """See `PlannedUpdates`."""
+        return self._arrays["weight"]
+
     def prepare_call(self, steps: int) -> None:
         """See `PlannedUpdates`."""
         super().prepare_call(steps)

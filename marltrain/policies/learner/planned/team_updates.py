@@ -116,6 +116,10 @@ class TeamUpdates(PlannedUpdates):
         if (rng := next((rng for rng in rngs if rng is not None), None)) is not None:
             self._drawn.set_generator(rng)  # without one, no agent learns yet: no round has updates
 
+    def _weight(self) -> Array | None:
+        """See `PlannedUpdates`."""
+        return self._drawn.weight
+
     def _rows_learned(self, learn: Array) -> Array | None:
         """Return which rows the agents that `learn` learn from, [K, S * B] bool: those of seats that learn; None: all.
 
@@ -172,7 +176,10 @@ class TeamReading:
     """Arguments of compiled code that draws and reads batch steps as a `TeamReader` with one member does.
 
     columns: those of the team, [1, B] and [1, B, S].  next_present: [K, S * B], that of the agents' rows.
+    weight: [K, S * B], the weights of the agents' rows, see `set_weight`.
     """
+
+    weight: Array
 
     def __init__(self, reader: TeamReader, reading: Reading, batch: int, shape: tuple[int, int]) -> None:
         """Allocate the columns of `batch` batch steps; `refresh` writes the addresses of the memory.
@@ -216,7 +223,7 @@ class TeamReading:
 
     def set_weight(self, weight: Array) -> None:
         """Write the address of the weights of the players' rows, [K, S * B] float32."""
-        self._weight = weight  # keeps it alive
+        self.weight = weight  # keeps it alive
         self.record["weight"] = address_of(weight)
 
     def refresh(self) -> None:

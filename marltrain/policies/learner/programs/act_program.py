@@ -19,17 +19,14 @@ from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.learner.programs.act_table import (
     ACTION,
     CARRY,
-    DEVIATION,
     EXPLORE,
     EXTRA,
     HYPER,
     LEGAL,
-    MEAN,
     NEXT,
     NOISE,
     OBS,
     PLAYER,
-    REST,
     STATISTICS,
     ActTables,
 )
@@ -139,7 +136,8 @@ class ActProgram:
         self._tables, self._nets, self._statistics = tables, nets, statistics
         self._rows = slice(None) if row is None else slice(row, row + 1)
         self.agents = len(next(iter(nets.values())).flat) if row is None else 1
-        self._digits = {} if statistics is None else _digits_of(statistics, self._rows)
+        digits = {} if statistics is None else statistics.digits()
+        self._digits = {name: array[self._rows] for name, array in digits.items()}
         self._sample = {**sample, STATISTICS: self._digits}
         self.entry, self.extras = entry(act_program(), 5), tables.of(self._sample, training=True).extras
         self._record, self._parts = np.zeros(1, ACTING), 1
@@ -221,8 +219,7 @@ class ActProgram:
                 self._weights[name] = weights
                 self._execution.bind({f"weights/{name}": weights[self._rows]})
         if self._statistics is not None:
-            for name, digits in _digits_of(self._statistics, self._rows).items():
-                self._digits[name][...] = digits
+            self._statistics.digits()
         if noise is not self._noise:
             self._noise = noise
             self._set_noise({f"{NOISE}/{name}": array for name, array in noise.items()})
@@ -278,14 +275,3 @@ def _arrays_of(inputs: ActInputs) -> list[Array]:
     """Return the arrays of observations, masks and flags."""
     given = {OBS: inputs.obs, LEGAL: inputs.legal, EXPLORE: inputs.explore}
     return [array for kind, tree in given.items() for array in arrays_in(tree, kind).values()]
-
-
-def _digits_of(statistics: RunningStatistics, rows: slice) -> dict[str, Array]:
-    """Return means [K, V], as two float32 numbers each, and deviations."""
-    mean = statistics.mean[rows]
-    high = mean.astype(np.float32)
-    return {
-        MEAN: high,
-        REST: (mean - high).astype(np.float32),
-        DEVIATION: statistics.deviation[rows].astype(np.float32),
-    }
