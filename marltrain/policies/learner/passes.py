@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from marltrain.policies.learner.minibatches import Dealt, Minibatches
 from marltrain.policies.learner.phase_draws import PhaseDraws
 from marltrain.policies.learner.team_minibatches import present_in, team_minibatches
 from marltrain.policies.learner.trained_team import ALONE, OF_TEAM, Columns, Stack
+
+if TYPE_CHECKING:  # loads numba
+    from marltrain.policies.learner.programs.rollout_steps import RolloutSteps
 
 
 class Learning(Stack, Protocol):
@@ -60,12 +63,11 @@ class Passes:
         columns: of all rows.  learn: [K] bool.  batch_size: of minibatches, where the schedule has none.
         All agents make their passes at once; those of a phase with `turns`, one turn after another.
         """
-        if self._at_once(batch, columns, learn, schedule, batch_size, metrics):
-            return
         grouped = [(turns, list(steps)) for turns, steps in groupby(self.steps, key=lambda step: step.phase.turns)]
         for turns, phases in grouped or [(None, [])]:
             for active in [learn] if turns is None else turns(self._rng(), len(learn)) & learn:
-                self._over(batch, phases, columns, active, schedule, batch_size, metrics)
+                if not self._at_once(batch, phases, columns, active, schedule, batch_size, metrics):
+                    self._over(batch, phases, columns, active, schedule, batch_size, metrics)
                 if turns is not None:
                     columns[OF_TEAM] |= self._after_turn(columns, active)
 
@@ -135,32 +137,61 @@ class Passes:
         return result
 
     def _at_once(
-        self, batch: Any, columns: Columns, learn: Array, schedule: UpdateSchedule, batch_size: int,
-        metrics: MeanMetrics,
+        self, batch: Any, phases: Sequence[Any], columns: Columns, learn: Array, schedule: UpdateSchedule,
+        batch_size: int, metrics: MeanMetrics,
     ) -> bool:  # fmt: skip
-        """Make all gradient steps over a rollout in a single call, see `RolloutSteps`; return False if none can."""
-        made, cut, member = self.steps.over_rollouts, None, self.members[ALONE]
-        if made is None:
+        """Make all gradient steps of some phases over a rollout in a single call; return False if they cannot be made.
+
+        See `RolloutSteps`.
+        """
+        if (made := self.steps.over_rollouts) is None:
             return False
-        if isinstance(batch, Rollout):
-            columns = {ALONE: _without_weight(columns[ALONE])}
-            cut = self._cut(batch, schedule, batch_size, made.blocks.width, made.blocks.unit, even=True)
-            present = np.concatenate([cut.present()] * schedule.epochs)
-        elif isinstance(batch, TeamRollout) and schedule.minibatches in (None, 1):
-            present = np.stack([present_in(batch)] * schedule.epochs)
-        else:
+        if isinstance(batch, TeamRollout):
+            return self._of_team_at_once(made, batch, phases, columns, learn, schedule, metrics)
+        if not isinstance(batch, Rollout):
             return False
-        if (found := made.programs(columns, None if cut is None else cut.rows, member.draws.example)) is None:
+        given, member = {ALONE: _without_weight(columns[ALONE])}, self.members[ALONE]
+        cut = self._cut(batch, schedule, batch_size, made.blocks.width, made.blocks.unit, even=True)
+        present = np.concatenate([cut.present()] * schedule.epochs)
+        if (found := made.programs(phases, given, cut.rows, member.draws.example)) is None:
             return False
-        active = learn & present
-        due = self.steps.due(active, self._counts() + active.cumsum(0) - active)
-        dealt, drawn = (None, {}) if cut is None else self._dealt(cut, schedule.epochs, due)
-        measured = made(*found, columns, dealt, drawn, self._numbers(), due)
-        for f, (step, values) in enumerate(zip(self.steps, measured, strict=True)):
-            metrics.add_steps(step, values, due[:, f])
+        active, due = self._due_in(phases, learn & present)
+        dealt, drawn = self._dealt(cut, schedule.epochs, due)
+        self._add(phases, made.of_agents(found, given, dealt, drawn, self._numbers(), due), due, metrics)
         ends = self.team.algorithm.ends_update
         self._count((active if ends is None else due[:, 0]).sum(0))
         return True
+
+    def _of_team_at_once(
+        self, made: RolloutSteps, batch: TeamRollout, phases: Sequence[Any], columns: Columns, learn: Array,
+        schedule: UpdateSchedule, metrics: MeanMetrics,
+    ) -> bool:  # fmt: skip
+        """Do the same as `_at_once` for a team, whose minibatches must have equal numbers of rows."""
+        parts, rng, several = [columns], self._rng(), schedule.minibatches not in (None, 1)
+        before, present = rng.bit_generator.state, np.stack([present_in(batch)] * schedule.epochs)
+        if several:
+            steps = np.count_nonzero(batch.weight[0] > 0)
+            if not steps or steps % (schedule.minibatches or 1):
+                return False
+            minibatches = list(team_minibatches(self.team, batch, columns, schedule, rng))
+            parts, present = [part for part, _ in minibatches], np.stack([own for _, own in minibatches])
+        if (found := made.programs_of_team(phases, parts[0], several=several)) is None:
+            rng.bit_generator.state = before
+            return False
+        active, due = self._due_in(phases, learn & present)
+        self._add(phases, made.of_team(found, parts, self._numbers(), due), due, metrics)
+        self._count(active.sum(0))
+        return True
+
+    def _due_in(self, phases: Sequence[Any], active: Array) -> tuple[Array, Array]:
+        """Return the agents that are `active` [P, K] in passes, and those for which phases are due, [P, F, K] bool."""
+        counts = self.team.counts_of(active, self._counts() + active.cumsum(0) - active)
+        return active, np.stack([due_of(step.phase, active, counts) for step in phases], 1)
+
+    def _add(self, phases: Sequence[Any], measured: Sequence[Array], due: Array, metrics: MeanMetrics) -> None:
+        """Add the metrics [P, M, K] of the passes of each phase.  due: [P, F, K] bool."""
+        for f, (step, values) in enumerate(zip(phases, measured, strict=True)):
+            metrics.add_steps(step, values, due[:, f])
 
     def _dealt(self, cut: Minibatches, epochs: int, due: Array) -> tuple[Dealt, dict[int, dict[str, Any]]]:
         """Deal a rollout, and draw the random numbers of phases, with the numbers of steps that are made one by one.

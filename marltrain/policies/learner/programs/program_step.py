@@ -114,28 +114,36 @@ class ProgramStep(GradientStep):
         return program
 
     def rollout_program(
-        self, columns: Columns, drawn: Mapping[str, Any], blocks: RowBlocks, rows: int | None
+        self, columns: Columns, drawn: Mapping[str, Any], blocks: RowBlocks, rows: int
     ) -> RolloutProgram | None:
-        """Return the program for the minibatches of a rollout; None if the phase cannot be recorded.
+        """Return the program for the minibatches of agents alone; None if the phase cannot be recorded.
 
-        columns: of all rows, arrays; of agents alone without weights.  drawn: the random numbers of a minibatch.
-        rows: of a minibatch of agents alone; None: each minibatch of a team holds all rows.
+        columns: of all rows of a rollout, arrays without weights.  drawn: the random numbers of a minibatch.
+        rows: of a minibatch.
         """
         names = list(arrays_in(columns, COLUMNS))
-        given = columns
-        if rows is not None:
-            weight = np.zeros((self.team.num_agents, rows), np.float32)
-            given = {ALONE: {**columns[ALONE], **drawn, "weight": weight}}
+        weight = np.zeros((self.team.num_agents, rows), np.float32)
+        given = {ALONE: {**columns[ALONE], **drawn, "weight": weight}}
         dealt = {name: array for name, array in arrays_in(given, COLUMNS).items() if name not in names}
         try:
             made = step_table(self, given, blocks.block, blocks.rest, rows, dealt)
-            if made.blocks and made.table.arena > LARGEST_ARENA and not self.team.is_joint:
+            if made.blocks and made.table.arena > LARGEST_ARENA:
                 less = blocks.smaller(-(-made.table.arena // LARGEST_ARENA))
                 made = step_table(self, given, less.block, less.rest, rows, dealt)
         except Exception as error:  # of functions of the user, too; nothing has been changed
             self._fall_back(error)
             return None
         return RolloutProgram(self, made, names, dealt)
+
+    def rollout_program_of_team(self, columns: Columns, *, several: bool) -> RolloutProgram | None:
+        """Return the program for the minibatches of a team; None if the phase cannot be recorded.
+
+        columns: of a minibatch, arrays.  several: whether each minibatch has columns of its own.
+        """
+        if (made := self._recorded(columns)) is None:
+            return None
+        arrays = arrays_in(columns, COLUMNS)
+        return RolloutProgram(self, made, [] if several else list(arrays), arrays if several else {})
 
     def compare(self, columns: Columns, numbers: Mapping[str, Any], due: Array) -> None:
         """Compare the first gradient of a user's algorithm with the framework's; raises ConfigError."""

@@ -76,9 +76,9 @@ def steps_of(logits: Any, *, legal: Any = None, more: Any = None, **settings: An
     index[1, 0, :ROWS], weight[1, 0, :ROWS] = place, SHARE
     dealt, due = Dealt(index, weight, np.array([[0, ROWS]])), np.array([[[False, True]]])
     rows = {name: column(values) for name, values in columns.items()}
-    found = steps.programs({ALONE: rows}, 32, lambda rows: {})
+    found = steps.programs(steps.steps, {ALONE: rows}, 32, lambda rows: {})
     assert found is not None
-    (measured,) = steps(*found, {ALONE: rows}, dealt, {}, {ALONE: learner.hyper.stacked()}, due)
+    (measured,) = steps.of_agents(found, {ALONE: rows}, dealt, {}, {ALONE: learner.hyper.stacked()}, due)
     after = {name: learner.weights.online[name].flat[1].numpy() for name in weights}
     moved = [weights[name].reshape(-1)[: after[name].size] - after[name] for name in ("actor", "critic")]
     metrics = dict(zip(steps.steps[0].metrics, measured[0][:, 1], strict=True))
