@@ -31,7 +31,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format bytecode pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test dist dist-test test-oldest test-newest gpu-test play-test tutorials gallery docs-test corruption-test forgery-test third-party long-run clean
+.PHONY: help install demo test compiled-tests check-and-docs check format bytecode pytest docs check-long bench peers learn learn-mujoco learn-table claims crash-test abort-test cluster-test nodes-test config-test fault-test loggers-test completion-test dist dist-test test-oldest test-newest gpu-test play-test tutorials gallery docs-test corruption-test forgery-test third-party long-run clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -72,9 +72,15 @@ install: $(ALL) ## install marltrain and the packages that its tests need
 demo: $(CORE) ## train three agents on marltrain/simple_spread_v3 and plot the results
 	$(THREADS) $(BIN)/python examples/spread.py
 
+# The tests leave a core free while they wait for other processes: the checks and the documentation use it.
 test: $(ALL) ## all checks: format, lint, types, documentation, tests
-	$(MAKE) --jobs 2 --output-sync check docs bytecode # each uses one core; the last two take as long as the first
+	$(MAKE) --jobs 2 compiled-tests check-and-docs
+
+compiled-tests: bytecode
 	$(MAKE) pytest
+
+check-and-docs: check
+	$(MAKE) docs
 
 check: $(ALL) ## format, lint, types, and the files of the public repository
 	$(BIN)/ruff format --check .
@@ -90,7 +96,7 @@ format: $(ALL) ## format the code and apply the automatic fixes of the linter
 	$(BIN)/ruff format .
 
 # Both workers of the tests would compile what they import at the same time. Errors are those of the tests, and told there.
-bytecode: docs
+bytecode: $(ALL)
 	-$(THREADS) $(BIN)/python -m pytest --collect-only -qq $(TESTS) > /dev/null
 
 pytest: $(ALL) ## run the tests; make pytest TESTS=tests/envs JOBS=1

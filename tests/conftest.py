@@ -24,6 +24,7 @@ os.environ.update(
 if not os.environ.get(ON_A_GPU):  # `make gpu-test` sets it
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 ROOT = Path(__file__).parents[1]
+LONGEST = ROOT / "tests" / "whole"
 DRAWING = {
     "tests/house/test_docs.py",
     "tests/trainer/reporting/test_figures.py",
@@ -60,7 +61,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the short tier, for `pytest -m short tests`."""
+    """Mark the tests of the short tier, for `pytest -m short tests`; start with the folder of the longest tests.
+
+    A worker gives no test away once it has two left: long ones at the end would leave the other workers idle.
+    """
+    items.sort(key=lambda item: LONGEST not in item.path.parents)
     short = {ROOT / entry for entry in SHORT}
     files = {path for path in {item.path for item in items} if not short.isdisjoint((path, *path.parents))}
     for item in items:
