@@ -25,6 +25,7 @@ if not os.environ.get(ON_A_GPU):  # `make gpu-test` sets it
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 ROOT = Path(__file__).parents[1]
 LONGEST = ROOT / "tests" / "whole"
+"""Folder of the longest tests."""
 DRAWING = {
     "tests/house/test_docs.py",
     "tests/trainer/reporting/test_figures.py",
@@ -60,12 +61,18 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the short tier, for `pytest -m short tests`; start with the folder of the longest tests.
+def uses_ray(item: pytest.Item) -> bool:
+    """Return whether a test uses the cluster of this process."""
+    return isinstance(item, pytest.Function) and "ray_cluster" in item.fixturenames
 
-    A worker gives no test away once it has two left: long ones at the end would leave the other workers idle.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the short tier, for `pytest -m short tests`; start with those of Ray, then the longest ones.
+
+    Of several processes, the first one then runs all tests of Ray: each process would start a cluster of its own. A
+    process gives no test away once it has two left: long ones at the end would leave the other processes idle.
     """
-    items.sort(key=lambda item: LONGEST not in item.path.parents)
+    items.sort(key=lambda item: (not uses_ray(item), LONGEST not in item.path.parents))
     short = {ROOT / entry for entry in SHORT}
     files = {path for path in {item.path for item in items} if not short.isdisjoint((path, *path.parents))}
     for item in items:
