@@ -285,6 +285,7 @@ class Backend(Protocol):
     shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
     strategy: distributes gradient steps over devices or processes; set by `make_backend`.
     compiles_curvature: whether `curvature_product` may be part of a compiled function.
+    captures: whether calls of functions are captured, and their arguments may be arrays, see `argument`.
     compiles_passes: whether all phases of an off-policy pass are compiled as one function (`GradientPass`).
     """
 
@@ -296,6 +297,7 @@ class Backend(Protocol):
     shares_memory: bool = False
     strategy: Strategy | None = None
     compiles_curvature: bool = True
+    captures: bool = False
     compiles_passes: bool = False
 
     def tensor(self, array: Tree) -> Tree:

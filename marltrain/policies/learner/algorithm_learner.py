@@ -34,7 +34,7 @@ from marltrain.policies.interface.recurrence import check_draws, check_recurrent
 from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_steps import GradientSteps
-from marltrain.policies.learner.learner import PURPOSES, Learner, UpdateSchedule
+from marltrain.policies.learner.learner import PURPOSES, BegunUpdate, Learner, UpdateSchedule
 from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
@@ -201,6 +201,15 @@ class AlgorithmLearner(Learner):
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""
+        return self.begin_update(batch, learn=learn, batch_size=batch_size).result()
+
+    @property
+    def begins_updates(self) -> bool:  # type: ignore[override]
+        """See `Learner`."""
+        return self.steps.whole is not None and self.backend.captures
+
+    def begin_update(self, batch: Batch, *, learn: Array, batch_size: int) -> BegunUpdate:
+        """See `Learner`; a captured pass over transitions is under way."""
         metrics, seen, nets = MeanMetrics(self.backend), batch, self.steps.networks(self.weights.nets)
         learn = learn & (batch.weight.sum(1) > 0)
         observed = {name: self.weights.statistics[name] for name in NORMALIZED if name in self.weights.statistics}
@@ -234,7 +243,8 @@ class AlgorithmLearner(Learner):
             observe(observed, seen, learn)
         self.skipped = metrics.skipped(learn)
         settings = {name: self.hyper.values[own].copy() for name, own in self.reported.items()}
-        return {**metrics.result(), **tensors.metrics, **settings}
+        added = tensors.metrics | settings
+        return BegunUpdate(lambda: metrics.result() | added, self.skipped)
 
     def _prepared(self, nets: Networks, batch: Batch) -> WholeBatch:
         """Return the batch as tensors, prepared by the algorithm."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,17 @@ class UpdateSchedule:
         return schedule
 
 
+class BegunUpdate(NamedTuple):
+    """An update that has been begun; on a GPU, its operations may be under way.
+
+    result: waits for them and returns the metrics [K]; call it once.
+    skipped: name of a metric -> [K] bool, the agents for which it was not computed; it is NaN.
+    """
+
+    result: Callable[[], dict[str, Array]]
+    skipped: Mapping[str, Array]
+
+
 class Learner:
     """K agents computed together; row k is agent k. The interface between the training loop and the agents.
 
@@ -82,6 +93,7 @@ class Learner:
     update_schedule: when and how often it updates.
     when_not_finite: the sentence about the weights in the error for a loss that is not finite.
     gradient_steps: [K] int64, gradient passes so far.
+    begins_updates: whether `begin_update` can begin updates, whose operations a GPU carries out meanwhile.
     measured: further quantities that its updates may measure, or None if it measures none.
     skipped: name of a metric -> [K] bool, the agents for which the last update did not compute it; it is NaN.
     """
@@ -91,6 +103,7 @@ class Learner:
     needs: Needs | None = None
     update_schedule: UpdateSchedule = UpdateSchedule()
     when_not_finite: str = "Its weights may have been moved by it."
+    begins_updates: bool = False
     measured: Measurements | None = None
     gradient_steps: Array
     skipped: Mapping[str, Array] = MappingProxyType({})
@@ -126,6 +139,10 @@ class Learner:
     def update(self, batch: Any, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Update the agents where `learn` [K] is True from a batch [K, B, ...]; returns metrics [K]."""
         raise TypeError(f"{type(self).__name__} never learns")
+
+    def begin_update(self, batch: Any, *, learn: Array, batch_size: int) -> BegunUpdate:
+        """Begin the same update, without waiting for its metrics, if `begins_updates` is True."""
+        raise TypeError(f"{type(self).__name__} does not begin updates")
 
     def planned_updates(self, reader: Reader, batch_size: int) -> PlannedUpdates | None:
         """Return the updates that compiled code makes between batch steps, or None if it makes none."""

@@ -7,6 +7,7 @@ from functools import partial
 
 from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import Rollout, Transitions
+from marltrain.policies.learner.learner import BegunUpdate
 from marltrain.policies.memory.streams import Streams
 from marltrain.trainer.cluster.learners import LearnerActors
 from marltrain.trainer.cluster.remote_learner import RemoteLearner
@@ -68,7 +69,8 @@ class RemoteScheduler(UpdateScheduler):
         for number, batch in batches:
             self._remote.order(batch, ready, rows)
             yield
-            rounds.append(self._finish_update(self._remote.result(), batch, number, ready, env_steps))
+            begun = BegunUpdate(partial(dict, self._remote.result()), self.seated.learner.skipped)
+            rounds.append(self._finish_update(begun, self._of_rows(), batch, number, ready, env_steps))
         if rounds:
             self._remote.order_weights()
             yield

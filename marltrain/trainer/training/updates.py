@@ -60,6 +60,9 @@ class Updates:
 
     def _updated(self, due: Sequence[UpdateScheduler]) -> Metrics:
         """Make the updates of schedulers that are due; those that are made in actors are made at the same time."""
+        defers = not self._events.callbacks.interfering(["on_update_start", "on_update_end"])
+        for scheduler in due:
+            scheduler.defers = defers
         result = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
         while any(scheduler.advance for scheduler in due):
             for metrics, scheduler in zip(result, due, strict=True):

@@ -77,7 +77,7 @@ class AsyncScheduler(UpdateScheduler):
         self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int
     ) -> dict[str, dict[str, float]]:
         """Start one update for each batch; the batches are read before the environments go on."""
-        self._gradient_steps = self.gradient_steps
+        self._gradient_steps, self.defers = self.gradient_steps, False  # the thread waits for the metrics
         self._under_way = self._thread.submit(super()._make, list(batches), ready, env_steps)
         return {}
 

@@ -8,6 +8,7 @@ the run's schedulers. `PlannedUpdates` counts the rounds and updates of its curr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from marltrain.core.errors import AgentError, SaveError
 from marltrain.core.layout import Array
 from marltrain.jit.notices import tell
 from marltrain.policies.batches.batch import Rollout, Transitions
+from marltrain.policies.learner.learner import BegunUpdate
 from marltrain.policies.learner.update_plan import mean_of_measured
 from marltrain.policies.memory.observed import ObservedReader
 from marltrain.policies.memory.readers import Reader, UniformReader
@@ -78,6 +80,7 @@ class UpdateScheduler:
     advance: set while updates that `update` has begun are made elsewhere: waits for one and orders the next; returns
       the metrics after the last one.
     times_due: how often updates were due in this call of `train`, with those that were left out for too few rows.
+    defers: whether `update` may leave metrics on a GPU, which the next one, `wait` or `settle` returns.
     lag: the most by which `times_due` exceeds that of the weights of an action since the last update; None if actions
       are always chosen with the newest weights.
     """
@@ -105,6 +108,8 @@ class UpdateScheduler:
         self._credit = 0.0  # fraction of an update, carried over from the last one
         self._practiced = np.zeros(len(seated.agents), np.int64)  # env steps of this run that each agent may learn from
         self.updates = self.times_due = 0
+        self.defers = False
+        self._late: tuple[list[Callable[[], dict[str, Array]]], Array] = [], self.learn  # see `wait`
         self.lag: int | None = None
         self._behind = False  # whether agents act with older weights than the learner's
         self._checked = False  # whether the rows before the first update were checked
@@ -244,40 +249,52 @@ class UpdateScheduler:
 
     def wait(self) -> Metrics:
         """Wait for the updates under way and return their metrics; the agents still act with the old weights."""
-        return {}
+        (rounds, ready), self._late = self._late, ([], self.learn)
+        return by_agent(self.seated.labels, [finish() for finish in rounds], ready) if rounds else {}
 
     def settle(self) -> Metrics:
         """Wait for the updates under way and return their metrics; the agents act with the new weights."""
-        return {}
+        return self.wait()
 
     def close(self) -> None:
         """End the overlap of acting and learning, if there is any."""
 
     def _make(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Metrics:
         """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
-        rounds, rows = [], self._batch_size()
+        learner, rounds, rows = self.seated.learner, [], self._batch_size()
+        if self.defers and self.on_not_finite is None and learner.begins_updates:
+            late: list[Callable[[], dict[str, Array]]] = []
+            for number, batch in batches:
+                begun = learner.begin_update(batch, learn=ready, batch_size=rows)
+                late.append(partial(self._finish_update, begun, self._of_rows(), batch, number, ready, env_steps))
+            self._late = late, ready
+            return {}
         for number, batch in batches:
-            measured = self.seated.learner.update(batch, learn=ready, batch_size=rows)
-            rounds.append(self._finish_update(measured, batch, number, ready, env_steps))
+            measured = learner.update(batch, learn=ready, batch_size=rows)
+            begun = BegunUpdate(partial(dict, measured), learner.skipped)
+            rounds.append(self._finish_update(begun, self._of_rows(), batch, number, ready, env_steps))
         return by_agent(self.seated.labels, rounds, ready)
 
+    def _of_rows(self) -> dict[str, Array]:
+        """Return the metrics of the rows of an update."""
+        return {} if self._reader is None else self._reader.metrics()
+
     def _finish_update(
-        self, measured: dict[str, Array], batch: Rollout | Transitions, number: int, ready: Array, env_steps: int
-    ) -> dict[str, Array]:
+        self, begun: BegunUpdate, of_rows: Mapping[str, Array], batch: Rollout | Transitions, number: int,
+        ready: Array, env_steps: int,
+    ) -> dict[str, Array]:  # fmt: skip
         """Return the metrics of an update with those of its rows; the reader gets the batch with its errors.
 
         Raises NotFiniteError if a loss or a gradient is not finite.
         """
-        if (
-            error := not_finite(self.seated, measured, self.seated.learner.skipped, ready, number, env_steps)
-        ) is not None:
+        measured = begun.result()
+        if (error := not_finite(self.seated, measured, begun.skipped, ready, number, env_steps)) is not None:
             if self.on_not_finite is None:
                 raise error
             self.on_not_finite(error)
         if self._reader is not None:
-            measured |= self._reader.metrics()
             self._reader.learned(batch)
-        return measured
+        return {**measured, **of_rows}
 
     def _batches(
         self, reader: Reader, ready: Array, steps: int, most: int | None

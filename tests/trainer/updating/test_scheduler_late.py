@@ -1,0 +1,86 @@
+"""Metrics that a GPU has not computed yet when the environments go on: equal to those that are waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import marltrain as mt
+from marltrain.policies.backends.torch.places import cpu_as_gpu
+from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
+from marltrain.trainer.updating.scheduler import NotFiniteError
+from tests.gpu import runs
+from tests.trainer.running import tables
+
+CART = "gymnasium/CartPole-v1"
+
+
+def trained(*, watches: bool, env: Any = CART, **settings: Any) -> tuple[Any, list[dict[str, float]], list[int]]:
+    """Return the result, the metrics that a callback saw, and how often the environments went on before each.
+
+    watches: whether the callback only watches; metrics may then be late.
+    """
+    seen: list[tuple[dict[str, float], int]] = []
+
+    def note(moment: mt.Moment) -> None:
+        (values,) = moment.data["metrics"].values()
+        seen.append((values, moment.env_steps))
+
+    with cpu_as_gpu(RecordedCapture()):
+        agents = make(env)
+        trainer = mt.DecentralizedTrainer(
+            env, num_train_envs=2, update_freq=4, batch_size=8, seed=5, run_dir=False, progress=False,
+            callbacks=[mt.LambdaCallback(only_watches=watches, on_update_end=note)],
+            **{"test_freq_steps": 24, "test_freq": None, "episodes_per_test": 1, "steps_per_train": 64, **settings},
+        )  # fmt: skip
+        result = trainer.train(agents, [1], plot=False)
+    return result, [values for values, _ in seen], [steps for _, steps in seen]
+
+
+def make(env: Any) -> list[mt.Agent]:
+    own: dict[str, Any] = {"network": mt.MLP((8,)), "learning_starts": 8, "capacity": 100}
+    return mt.make_agents("dqn" if env == CART else "ddpg", env, seed=3, device="cpu", jit_compile=True, **own)
+
+
+def test_late_metrics_are_those_of_the_same_updates():
+    (waited, expected, at), (late, found, later) = (trained(watches=watches) for watches in (False, True))
+    assert len(expected) > 10 and found == expected
+    assert [b - a for a, b in zip(at, later, strict=True)].count(4) > 5  # the next update returns them
+    assert all(0 <= b - a <= 4 for a, b in zip(at, later, strict=True))
+    assert tables(waited) == tables(late)
+    for name in ("num_updates", "num_gradient_steps"):
+        assert waited[name] == late[name] > 0
+
+
+class Exploding(gym.Wrapper[Any, Any, Any, Any]):
+    """Pendulum, whose rewards are very large after a while."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("Pendulum-v1"))
+        self.steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, 1e30 if self.steps > 20 else reward, terminated, truncated, info
+
+
+def test_a_late_loss_that_is_not_finite_names_its_own_update():
+    errors = []
+    for watches in (False, True):
+        with pytest.raises(NotFiniteError) as error:
+            trained(watches=watches, env=Exploding, test_freq_steps=None, steps_per_train=200)
+        errors.append(str(error.value))
+    assert "env step" in errors[0] and errors[0] == errors[1]
+
+
+def test_checkpoints_hold_late_metrics(tmp_path):
+    with cpu_as_gpu(RecordedCapture()):
+        whole, part, again = (runs.make("dqn", "cpu", jit_compile=True) for _ in range(3))
+        expected = runs.train("dqn", whole, 192)
+        runs.train("dqn", part, 128, tmp_path / "run")
+        found = runs.train("dqn", again, 192, tmp_path / "run", resume=True)
+    assert not runs.different(whole, again)
+    assert found["num_gradient_steps"] == expected["num_gradient_steps"] > 0
