@@ -33,7 +33,7 @@ from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.hyperparameters.stacked import AgentHyperparameters
 from marltrain.policies.interface.algorithm import Algorithm
 from marltrain.policies.interface.reward_model import with_reward_model
-from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, load_weights
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.memory_numbers import Remembering
 from marltrain.policies.networks.specs import NetworkSpec, spec_from
@@ -324,7 +324,7 @@ class LearningAgent(Remembering, Agent):
             check_images(self.algorithm, images)
         except SaveError as error:
             raise SaveError(f"{file}: {error}") from error
-        load_weights(self.learner_, self.row, found)
+        self.learner_.load_weights(self.row, found)
 
     @classmethod
     def from_state(

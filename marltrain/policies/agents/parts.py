@@ -16,7 +16,6 @@ from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.learner.actor import Actor, Noise
-from marltrain.policies.learner.algorithm_learner import load_weights
 from marltrain.policies.learner.frozen_stack import FrozenStack
 from marltrain.storage.state import State
 
@@ -112,7 +111,7 @@ class StackPart:
     def agent(self, number: int) -> Agent:
         """Return an independent copy of a member."""
         state, copy = self.stack.export(self.rows[number]), self.template.frozen_copy()
-        load_weights(copy.learner_, 0, state.arrays)
+        copy.learner_.load_weights(0, state.arrays)
         copy.learner_.hyper.load(0, State({**state.info, "schedules": {}}))
         return FrozenAgent(copy) if state.info["greedy"] else copy
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import cloudpickle
@@ -16,6 +17,7 @@ from marltrain.core.errors import SaveError
 from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import numpy_ops
 from marltrain.policies.backends.row_memory import RowMemory
+from marltrain.policies.backends.started import Read, Start
 from marltrain.policies.backends.strategies import Strategy
 from marltrain.policies.backends.trials import Trial
 from marltrain.policies.networks.specs import NetworkDefinition, Plan
@@ -249,27 +251,6 @@ def _checked(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     return array
 
 
-class Started(Protocol):
-    """A call whose operations have been started; on a GPU they may be under way."""
-
-    def result(self) -> Tree:
-        """Wait for the operations, and return the results as writable arrays; None stays None. Call it once."""
-
-
-Start = Callable[..., Started]
-"""(*trees) -> the call that has been started with them."""
-
-
-class _Started:
-    """A call of a function whose results are tensors."""
-
-    def __init__(self, backend: Backend, results: Tree) -> None:
-        self._backend, self._results = backend, results
-
-    def result(self) -> Tree:
-        return self._backend.arrays(self._results)
-
-
 Loss = Callable[[Mapping[str, Any], dict[str, Tree], Any], tuple[Tensor, dict[str, Tensor]]]
 """(networks, columns, hyperparameters) -> (loss [K], metrics: name -> [K])."""
 Divergence = Callable[[Mapping[str, Any], dict[str, Tree], Any], Tensor]
@@ -352,7 +333,7 @@ class Backend(Protocol):
         compiled: as `function` compiles, else as `captured` does.
         """
         call = self.function(function) if compiled else self.captured(function)
-        return lambda *trees: _Started(self, call(*trees))
+        return lambda *trees: Read(partial(self.arrays, call(*trees)))
 
     def gradients(
         self, loss: Loss, nets: Mapping[str, Network], trains: Sequence[str], columns: dict[str, Tree], hyper: Any

@@ -15,7 +15,8 @@ from marltrain.core.layout import Array
 from marltrain.core.legal import Legal
 from marltrain.jit.notices import tell
 from marltrain.policies.backends import numpy_ops
-from marltrain.policies.backends.base import Backend, Forward, Network, Started
+from marltrain.policies.backends.base import Backend, Forward, Network
+from marltrain.policies.backends.started import Started
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.normalization import RunningStatistics, normalized_observations
 from marltrain.policies.exploration.discrete import ACTION_COUNTS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marltrain.core.errors import ConfigError, SaveError
+from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.core.seeds import MOST_SEED, generator, restored, state_of
 from marltrain.policies.backends.base import Backend
@@ -35,6 +35,7 @@ from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.learner import PURPOSES, BegunUpdate, Learner, UpdateSchedule
+from marltrain.policies.learner.loading import TEAM, counts_of, load_arrays, load_weights
 from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
@@ -52,14 +53,10 @@ from marltrain.policies.memory.needs import Needs
 from marltrain.policies.memory.readers import Reader, UniformReader
 from marltrain.policies.memory.reservoir import check_reservoir
 from marltrain.policies.memory.streams import Streams
-from marltrain.storage.checks import counted
 from marltrain.storage.state import State
 
 if TYPE_CHECKING:
     from marltrain.policies.learner.planned.planned_updates import PlannedUpdates
-
-TEAM = "team/"
-"""Prefix of the names of the arrays of a team's networks in the state of an agent."""
 
 
 class AlgorithmLearner(Learner):
@@ -344,7 +341,7 @@ class AlgorithmLearner(Learner):
     def load(self, row: int, state: AgentState) -> None:
         """Load an exported agent into one row; raises SaveError for an agent of another kind."""
         self.copies.wait()
-        _load_arrays(self, row, state.arrays)
+        load_arrays(self, row, state.arrays)
         self.seeds[row] = state.count("seed", high=MOST_SEED)
         self.updates[row], self.gradient_steps[row] = state.count("updates"), state.count("gradient_steps")
         self.hyper.load(row, state)
@@ -352,12 +349,16 @@ class AlgorithmLearner(Learner):
         if self.memory is not None and self.memory.names and "memory" in state.info:
             self.memory.load(row, state.part("memory"))
         if self.actor.counts.size:
-            self.actor.counts[row] = _counts(state, self.actor.counts.shape[1])
+            self.actor.counts[row] = counts_of(state, self.actor.counts.shape[1])
         rngs = state.part("rngs")
         for purpose in PURPOSES:
             self.rngs(purpose)[row] = restored(rngs.value(purpose, dict))
         self.steps.outdated()
         self.copies.sync()
+
+    def load_weights(self, row: int, arrays: Mapping[str, Array]) -> None:
+        """Load some of one agent's networks and statistics, see `loading.load_weights`."""
+        load_weights(self, row, arrays)
 
 
 def hindrance(learner: AlgorithmLearner) -> str:
@@ -367,33 +368,3 @@ def hindrance(learner: AlgorithmLearner) -> str:
     if learner.needs.reservoir:
         return "the agent has a reservoir"
     return "" if learner.memory is None else learner.memory.obstacle
-
-
-def load_weights(learner: AlgorithmLearner, row: int, arrays: Mapping[str, Array]) -> None:
-    """Load some of one agent's networks and statistics, with the names of `export`, and copy them to the targets.
-
-    Raises SaveError for values that are not finite.
-    """
-    learner.copies.wait()
-    learner.weights.load_some(row, {name: a for name, a in arrays.items() if not name.startswith(TEAM)})
-    if learner.team is not None:
-        of_team = {name.removeprefix(TEAM): a for name, a in arrays.items() if name.startswith(TEAM)}
-        learner.team.load_some(0, of_team)
-    learner.steps.outdated()
-    learner.copies.sync()
-
-
-def _load_arrays(learner: AlgorithmLearner, row: int, arrays: Mapping[str, Array]) -> None:
-    """Load one agent's weights; the weights of the team's networks come from the agent of the first row."""
-    own = {name: array for name, array in arrays.items() if not name.startswith(TEAM)}
-    learner.weights.load(row, own)
-    if learner.team is not None and row == 0:
-        learner.team.load(0, {name.removeprefix(TEAM): array for name, array in arrays.items() if name not in own})
-
-
-def _counts(state: AgentState, actions: int) -> list[int]:
-    """Return the counts of an agent's actions; raises SaveError unless there is a count for each action."""
-    counts = state.value("action_counts", list)
-    if len(counts) != actions:
-        raise SaveError(f"{state.place('action_counts')} has {len(counts)} counts, expected {actions}")
-    return [counted(state.place("action_counts"), count) for count in counts]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import Started
+from marltrain.policies.backends.started import Started
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.trained_team import ALONE, Columns
 

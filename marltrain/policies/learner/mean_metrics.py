@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.backends.base import Backend, Started
+from marltrain.policies.backends.base import Backend
+from marltrain.policies.backends.started import Started
 
 
 class MeanMetrics:

@@ -17,6 +17,7 @@ from marltrain.core.layout import Array, map_tree
 from marltrain.policies.backends import base
 from marltrain.policies.backends.base import Divergence, Loss
 from marltrain.policies.backends.frameworks import made_by, makes_models
+from marltrain.policies.backends.started import Start
 from marltrain.policies.backends.torch import ops as torch_ops
 from marltrain.policies.backends.torch.captures import Captured, Starting, capture_on
 from marltrain.policies.backends.torch.networks import ModuleNetwork, Network, StackedNetwork
@@ -88,7 +89,7 @@ class Backend(base.Backend):
         """See `base.Backend`."""
         return tree if self.captures else self.tensor(tree)
 
-    def starting(self, function: Callable[..., Any], *, compiled: bool = False) -> base.Start:
+    def starting(self, function: Callable[..., Any], *, compiled: bool = False) -> Start:
         """See `base.Backend`."""
         return Starting(function, capture_on(self.device)) if self.captures else super().starting(function)
 
