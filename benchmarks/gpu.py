@@ -216,7 +216,7 @@ def rates(
             agents = mt.make_agents(algo, env, seed=0, device=place, jit_compile=compiled, **work)
             trainer = mt.DecentralizedTrainer(
                 env, num_train_envs=envs, update_freq=update_freq, test_freq=None, steps_per_train=10**9, seed=0,
-                run_dir=False, progress=False, callbacks=[mt.LambdaCallback(on_update_end=mark)],
+                run_dir=False, progress=False, callbacks=[mt.LambdaCallback(only_watches=True, on_update_end=mark)],
             )  # fmt: skip
             trainer.train(agents, [1] * len(agents), plot=False)
         warm = next(

@@ -164,7 +164,7 @@ class Callback:
 
     only_watches: True in a class that does not change how agents act or learn, and does not end training. Then compiled
     code may make several rounds of updates before one call of `on_update_end`, and further batch steps before the calls
-    of `on_episode_end` and `on_episode_start`.
+    of `on_episode_end` and `on_episode_start`; captured updates on a GPU call `on_update_end` when the next one begins.
     described_by: attributes that hold arguments of the constructor, for `config.json` and files of runs. Those hold a
     dataclass `settings` and `players`, too.
     """
