@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from marltrain.core.layout import Array
-from marltrain.policies.distributions.draws import Sampling, gumbel_from, gumbel_of
+from marltrain.policies.distributions.draws import Sampling, gumbel_from, gumbel_of, uniforms
 from marltrain.policies.networks.specs import Head
 from marltrain.policies.ops import Ops
 
@@ -28,7 +28,7 @@ def masked(ops: Ops, logits: Any, legal: Any) -> Any:
 
 def gumbel(rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Array:
     """Draw Gumbel(0, 1) noise [K, *shape] float32: argmax(logits + noise) is a sample of the softmax."""
-    return gumbel_of(np.stack([rng.random(shape, np.float32) for rng in rngs]))
+    return gumbel_of(uniforms(rngs, shape))
 
 
 class Categorical:

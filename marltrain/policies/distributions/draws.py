@@ -17,9 +17,17 @@ from marltrain.core.layout import Array
 from marltrain.policies.ops import Ops
 
 
+def uniforms(rngs: Sequence[np.random.Generator], shape: tuple[int, ...]) -> Array:
+    """Draw uniform numbers in [0, 1), [K, *shape] float32."""
+    drawn = np.empty((len(rngs), *shape), np.float32)
+    for own, rng in zip(drawn, rngs, strict=True):
+        rng.random(dtype=np.float32, out=own)
+    return drawn
+
+
 def uniform_of(rngs: Sequence[np.random.Generator], rows: int, widths: Mapping[str, int]) -> dict[str, Array]:
     """Draw uniform numbers in [0, 1), float32; return name -> [K, rows, width], in the order of `widths`."""
-    drawn = np.stack([rng.random((rows, sum(widths.values())), np.float32) for rng in rngs])
+    drawn = uniforms(rngs, (rows, sum(widths.values())))
     pieces = np.split(drawn, np.cumsum(list(widths.values()))[:-1], -1)
     return dict(zip(widths, pieces, strict=True))
 
@@ -32,10 +40,15 @@ def normals(rngs: Sequence[np.random.Generator], rows: int, width: int) -> Array
     return drawn
 
 
-def gumbel_of(uniform: Array) -> Array:
-    """Convert uniform to Gumbel(0, 1) numbers of the same shape: argmax(logits + noise) is a sample of the softmax."""
+def gumbel_of(numbers: Array) -> Array:
+    """Convert uniform to Gumbel(0, 1) numbers of the same shape: argmax(logits + noise) is a sample of the softmax.
+
+    The given numbers may be overwritten.
+    """
     # 1 - U lies in (0, 1]; the floor keeps log(0) out after rounding to float32
-    result: Array = -np.log(-np.log(np.clip(uniform, 1e-12, 1.0 - 1e-7)))
+    result: Array = np.clip(numbers, 1e-12, 1.0 - 1e-7, out=numbers if numbers.flags.c_contiguous else None)
+    for _ in range(2):
+        np.negative(np.log(result, out=result), out=result)
     return result
 
 

@@ -26,15 +26,16 @@ from marltrain.trainer.collecting.shared_rewards import SHARED, share, shared_at
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
-ACT, MOVE, RECORD = 1, 2, 4
-"""Parts of the phases of a batch step: the acts; the record of the actions, the step of the game, and the ends of
+ACT, MOVE, SETTLE, RECORD = 1, 2, 4, 8
+"""Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the ends of
 episodes and of players' parts; the record of the outcome, and the updates that are due."""
 PHASES = 3
 """Maximum number of phases of a batch step."""
 ANY_STEP, ALL_ACT, NO_ENDS = range(3)
 """Kinds of steps that compiled code records."""
-_ONE = ("most", "envs", "columns", "players", "actors", "rings", "groups", "schedulers", "game", "batch", "wrong",
-        "rotation", "states", "shared", "episodes", "plain", "phases", "blocks", "counts", "give_way")  # fmt: skip
+_ONE = ("most", "before", "envs", "columns", "players", "actors", "rings", "groups", "schedulers", "game", "batch",
+        "wrong", "rotation", "states", "shared", "episodes", "plain", "phases", "blocks", "low", "high", "counts",
+        "give_way")  # fmt: skip
 _ARRAYS = ("learned", "ended", "terminated", "truncated")
 _LISTS = ("act", "actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
 FUSED = np.dtype(
@@ -44,7 +45,8 @@ FUSED = np.dtype(
 )
 """Arguments of the fused kernel: numbers and addresses.
 
-most: maximum batch steps.  envs, players, actors, rings, groups, schedulers: how many there are, for the line-up.
+most: maximum batch steps.  before: batch steps made since `time`.
+envs, players, actors, rings, groups, schedulers: how many there are, for the line-up.
 columns: number of environments of the games: `envs` of each match.
 game: address of the game kernel.  batch: address of its arguments.
 wrong: return values of the game kernel, [blocks] int64.
@@ -54,6 +56,7 @@ shared: address of SHARED, or 0 if all players learn from their own rewards.
 episodes: address of ENDED.  plain: which steps are recorded: ANY_STEP; ALL_ACT: those in
   which all players have the turn; NO_ENDS: of these, those in which no episode or player's part ends.
 phases: number of phases of a batch step.  parts: of each phase, the sum of its parts.
+low, high: the environments in which actions are chosen and that are stepped; outcomes of all are recorded.
 blocks: number of blocks of environments, the tasks of a phase.  counts: of COUNTS.  give_way: see `jit.threads`.
 learned, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
 act, actor: for each learner the address of the kernel that acts, and of its arguments; noise: number of its first act.
@@ -95,9 +98,9 @@ def fused_steps(address: int, _thread: int) -> int:
         if is_last(s, part):
             add_at(s.counts + _STOPPED, 1)
             return 0
-        run_part(s, part, step, block)
+        run_part(s, part, s.before + step, block)
         if add_at(s.counts + _READY, 1) % s.blocks == s.blocks - 1:
-            complete_part(s, part, step)
+            complete_part(s, part, s.before + step)
             add_at(s.counts + _DONE, 1)
 
 
@@ -111,8 +114,9 @@ def is_last(s: Any, part: int) -> bool:
 
 @compiled
 def run_part(s: Any, part: int, step: int, block: int) -> None:
-    """Do the task of a phase, in batch step `step` from the start of the call, for a block of environments."""
-    low, high = block * s.envs // s.blocks, (block + 1) * s.envs // s.blocks
+    """Do the task of a phase, in batch step `step` since `time`, for a block of environments."""
+    first, envs = (0, s.envs) if part & RECORD else (s.low, s.high - s.low)
+    low, high = first + block * envs // s.blocks, first + (block + 1) * envs // s.blocks
     if part & ACT:
         act(s, step, low, high)
     if part & MOVE:
@@ -123,8 +127,8 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
 
 @compiled
 def complete_part(s: Any, part: int, step: int) -> None:
-    """Do what follows the tasks of a phase, for all environments: settle the ends after MOVE, update after RECORD."""
-    if part & MOVE and not value_at(s.counts + _SPECIAL):
+    """Do what follows the tasks of a phase, for all environments: settle the ends, or make the updates that are due."""
+    if part & SETTLE and not value_at(s.counts + _SPECIAL):
         settle(s, step + 1)
     if part & RECORD and not value_at(s.counts + _LAST) and not learned(s, step + 1):
         add_at(s.counts + _LAST, 1)

@@ -40,9 +40,10 @@ def make_collector(
     if context.source.game is None or by_function or context.all_callbacks.listens("on_step"):
         return plain
     from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba
+    from marltrain.trainer.collecting.stepped import SteppedCollector, can_step
 
     if not can_fuse(plain):
-        return plain
+        return SteppedCollector(plain, episodes, updates.schedulers, team_rewards) if can_step(plain) else plain
     _tell_of_single_updates(context)
     return FusedCollector(
         plain, episodes, updates.schedulers, updates.prepare, team_rewards

@@ -45,7 +45,7 @@ def test_threads_make_the_same_run(env, make, set_threads):
     for threads in (1, 2, 3, 64):
         set_threads(threads)
         output, result = train(env, make(), run_dir=None, steps_per_train=200)
-        assert len(output.run.collector._wrong) == min(threads, 5)
+        assert output.run.collector.blocks == min(threads, 5)
         found.append(result)
     for result in found[1:]:
         assert_same(result, found[0])
@@ -59,7 +59,7 @@ def test_threads_make_the_same_run_of_rivals(set_threads):
             train(TICTACTOE, dqn(TICTACTOE, {}), run_dir=None, rotate=True), run_league(lambda: ppo(TICTACTOE, {})),
             run_set(dqn_against_dqn(TICTACTOE), TICTACTOE),
         ]  # fmt: skip
-        assert [len(output.run.collector._wrong) for output, _ in runs] == [threads] * 3
+        assert [output.run.collector.blocks for output, _ in runs] == [threads] * 3
         found.append([left for _, left in runs])
     for one, other in zip(*found, strict=True):
         assert_same(one, other)
