@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 Rngs = Sequence[np.random.Generator]
 ROWS, ACTS = 2048, 32
 """Limits up to which a draw of noise grows, in rows per agent and in acts; the larger draw of both counts."""
-NUMBERS = 2**20
-"""Maximum number of random numbers in one draw of several acts."""
+NUMBERS, NUMBERS_OF_ACTS = 2**20, 2**16
+"""Maximum number of random numbers in one draw of several acts: for compiled code, which makes many acts at once, and
+for single acts, in which they stay in the processor's cache."""
 _READ = ("obs", "legal", "explore", "carry", "noise")
 """The inputs of an act that are arrays."""
 Draw = Callable[[Rngs, int], dict[str, Array]]
@@ -60,27 +61,28 @@ class Noise:
 
     def next(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
         """Return the noise of one act, arrays [K, rows, ...]."""
-        drawn, at, _ = self.prepared(rngs, rows)
+        drawn, at, _ = self.prepared(rngs, rows, numbers=NUMBERS_OF_ACTS)
         self.skip(1)
         return {name: values[:, at] for name, values in drawn.items()}
 
     def prepared(
-        self, rngs: Sequence[np.random.Generator], rows: int, least: int = 1
+        self, rngs: Sequence[np.random.Generator], rows: int, least: int = 1, numbers: int = NUMBERS
     ) -> tuple[dict[str, Array], int, int]:
         """Return (noise of several acts [K, acts, rows, ...], index of the next act, number of acts left).
 
-        The caller counts used acts with `skip`.  least: number of acts for which it suffices.
+        The caller counts used acts with `skip`.
+        least: number of acts for which it suffices.  numbers: most numbers that are drawn for further ones.
         """
         if rngs is not self._rngs or rows != self._rows:
             self.settle()
             self._rngs, self._rows = rngs, rows
         if self._acts - self._given < least:
             self._rewind(rngs)
-            self._draw_ahead(rngs, rows, least)
+            self._draw_ahead(rngs, rows, least, numbers)
         return self._drawn, self._given, self._acts - self._given
 
     def skip(self, acts: int) -> None:
-        """Count `acts` acts as used."""
+        """Count `acts` acts as used; -1: the last one was not used after all."""
         self._given += acts
 
     def settle(self) -> None:
@@ -95,8 +97,8 @@ class Noise:
                 rng.bit_generator.state = state
             self._draw(rngs, self._given * self._rows)
 
-    def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int, least: int) -> None:
-        most = min(max(ROWS // rows, ACTS), NUMBERS * self._acts // max(1, self._numbers)) if self._acts else 1
+    def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int, least: int, numbers: int) -> None:
+        most = min(max(ROWS // rows, ACTS), numbers * self._acts // max(1, self._numbers)) if self._acts else 1
         acts = self._acts = max(least, min(2 * self._acts, most)) if self.ahead else least
         self._before = [dict(rng.bit_generator.state) for rng in rngs]
         drawn = self._draw(rngs, acts * rows)
@@ -155,6 +157,11 @@ class Actor:
         in_numpy = len(views) == len(nets) and declares(self.algorithm, "act", "acts_in_numpy")
         self.nets, self._in_numpy = nets, views if in_numpy else None
         self._compiled, self._functions = {}, {}
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU computes the acts, with noise that may be drawn ahead."""
+        return self.noise.ahead and self.backend.on_gpu
 
     def compiled(self, row: int | None = None) -> CompiledActing | ActProgram | None:
         """Return compiled acting of one agent or of all: by the kernel, else by a program; None if unsupported."""
@@ -242,7 +249,11 @@ class Actor:
         """
         if self._acting(None) is not None:
             return StartedAct(self.act(inputs, rngs))
-        return self._decided(None, inputs, self.noise.next(rngs, inputs.explore.shape[1]), rngs[0])
+        return self.start_with(inputs, self.noise.next(rngs, inputs.explore.shape[1]), rngs[0])
+
+    def start_with(self, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator) -> StartedAct:
+        """Start the choice with given noise, as by `start`, in an agent's framework."""
+        return self._decided(None, inputs, noise, rng)
 
     def act_dealt(
         self, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator, counts: Array

@@ -5,7 +5,7 @@ A carry is None, an array [K, S * E, ...], or a dict or tuple of carries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,21 @@ def zeroed(carry: Any, over: Array) -> Any:
     if isinstance(carry, tuple):
         return tuple(zeroed(value, over) for value in carry)
     return np.where(over.reshape(*over.shape, *[1] * (carry.ndim - 2)), 0, carry)
+
+
+def each_array(carry: Any, change: Callable[[Array], Array]) -> Any:
+    """Return a carry with `change` applied to every array."""
+    return joined([carry], lambda arrays: change(arrays[0]))
+
+
+def joined(carries: Sequence[Any], join: Callable[[Sequence[Array]], Array]) -> Any:
+    """Return a carry of the structure of the given ones, whose arrays are joined by `join`."""
+    first = carries[0]
+    if isinstance(first, dict):
+        return {name: joined([carry[name] for carry in carries], join) for name in first}
+    if isinstance(first, tuple):
+        return tuple(joined(parts, join) for parts in zip(*carries, strict=True))
+    return None if first is None else join(carries)
 
 
 def described(carry: Any, name: str, arrays: dict[str, Array]) -> Any:

@@ -201,7 +201,7 @@ class FusedCollector:
         given.counts[...] = 0
         given.wrong[...] = FINE
         self._threads.run(fused_program(), given.address, len(given.wrong))
-        return int(given.counts["moved"][0]), not given.counts["special"][0]
+        return int(given.counts["moved"][0]), not given.special
 
     def _divide(self) -> None:
         """Divide the environments into blocks, one for each thread, and batch steps into phases."""
@@ -213,7 +213,7 @@ class FusedCollector:
         self._division = kind
         for _, acting in self._acting:
             acting.divide(blocks)
-        self._arguments.divide(blocks)
+        self._arguments.divide(np.full(blocks, FINE))
         self._arguments.phases([ACT, MOVE | SETTLE, RECORD] if apart else [ACT | MOVE | SETTLE, RECORD])
 
     def settle(self) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from marltrain.core.layout import VECTOR, Array
 from marltrain.core.spec import Step
-from marltrain.envs.native.batch import FINE
 from marltrain.jit.threads import give_way
 from marltrain.jit.views import address_of
 from marltrain.policies.memory.compiled.ring_kernel import ring_record, takes
@@ -127,10 +126,20 @@ class FusedArguments:
         self._recorder.streams.torn = False
         self.games.stepped(int(self.wrong.max()))
 
-    def divide(self, blocks: int) -> None:
-        """Divide the environments into blocks."""
-        self.wrong = np.full(blocks, FINE)
-        self.record["blocks"], self.record["wrong"] = blocks, address_of(self.wrong)
+    @property
+    def special(self) -> bool:
+        """Whether Python must record the last batch step."""
+        return bool(self.counts["special"][0])
+
+    @property
+    def last(self) -> bool:
+        """Whether the call ends with the last batch step: enough episodes have ended, or an update was not finite."""
+        return bool(self.counts["last"][0])
+
+    def divide(self, wrong: Array) -> None:
+        """Divide the environments into blocks.  wrong: return values of the game kernel, [blocks] int64."""
+        self.wrong = wrong
+        self.record["blocks"], self.record["wrong"] = len(wrong), address_of(wrong)
 
     def phases(self, parts: Sequence[int]) -> None:
         """Set the phases of a batch step."""

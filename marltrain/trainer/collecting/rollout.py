@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +13,8 @@ from marltrain.core.spec import EnvSpec, Step, empty_actions
 from marltrain.envs import VectorEnv
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.player_one_hot import identified, numbers_of
+from marltrain.policies.learner.actor import StartedAct
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.streams import Streams
 from marltrain.storage.state import State
 from marltrain.trainer.collecting.carries import described, moved, rebuilt, zeroed
@@ -20,6 +22,16 @@ from marltrain.trainer.collecting.cast import Cast
 from marltrain.trainer.collecting.episodes import EndedEpisodes
 from marltrain.trainer.seats.seats import LearnerSeats
 from marltrain.trainer.updating.scheduler import UpdateMetrics
+
+Noises = Mapping[str, Array]
+"""Name -> random numbers of an act."""
+
+
+class Begun(NamedTuple):
+    """Decisions of a learner that were started; turn: [K, S * E] bool, the rows that act."""
+
+    act: StartedAct
+    turn: Array
 
 
 class Actors:
@@ -64,22 +76,41 @@ class Actors:
 
     def decide(self, step: Step) -> list[Acted]:
         """Write the actions into `actions`; return each learner's decisions, [K, S * E, ...]."""
+        return self.finish(self.start(step))
+
+    def start(self, step: Step, noises: Sequence[Noises] | None = None) -> list[Begun]:
+        """Start the decisions of all learners; on a GPU, they may be under way when this returns.
+
+        The observations, turns and ends of `step` must stay until `finish`.
+        noises: each learner's noise [K, S * E, ...], for learners that draw it ahead; None: it is drawn now.
+        """
+        return [self._begun(i, step, None if noises is None else noises[i]) for i in range(len(self.learners))]
+
+    def finish(self, begun: Sequence[Begun]) -> list[Acted]:
+        """Wait for the decisions that were started, and write the actions into `actions`; return the decisions."""
         decided = []
-        for i, seated in enumerate(self.learners):
-            view, group = self.views[i], seated.group
-            legal, turn = step.legal[group], view.take(step.turn[group])
-            mask = None if legal is None else view.take(legal)
-            inputs = ActInputs(
-                self._observed(i, step), mask, self.exploring[i], self.carry(i, step), training=self._training,
-                member=self.cast.of(seated.agents[0], view.seats),
-            )  # fmt: skip
-            acted = seated.learner.act(inputs, turn=turn, rngs=self.rngs[i])
+        for i, (seated, view, (act, turn)) in enumerate(zip(self.learners, self.views, begun, strict=True)):
+            acted = act.result()
             if self._training and seated.learner.actor is not None:
-                seated.learner.actor.count(acted.action, turn & inputs.explore)
+                seated.learner.actor.count(acted.action, turn & self.exploring[i])
             self.carries[i] = None if acted.carry is None else moved(acted.carry, self.carries[i], turn)
-            view.put(self.actions[group], acted.action)
+            view.put(self.actions[seated.group], acted.action)
             decided.append(acted)
         return decided
+
+    def _begun(self, i: int, step: Step, noise: Noises | None) -> Begun:
+        """Start the decisions of learner i."""
+        seated, view, rngs = self.learners[i], self.views[i], self.rngs[i]
+        legal, turn, learner = step.legal[seated.group], view.take(step.turn[seated.group]), seated.learner
+        inputs = ActInputs(
+            self._observed(i, step), None if legal is None else view.take(legal), self.exploring[i],
+            self.carry(i, step), training=self._training, member=self.cast.of(seated.agents[0], view.seats),
+        )  # fmt: skip
+        if noise is not None and learner.actor is not None:
+            return Begun(learner.actor.start_with(inputs, noise, rngs[0]), turn)
+        if isinstance(learner, AlgorithmLearner):
+            return Begun(learner.actor.start(inputs, rngs), turn)
+        return Begun(StartedAct(learner.act(inputs, turn=turn, rngs=rngs)), turn)
 
     def _observed(self, i: int, step: Step) -> Obs:
         """Return the observations of learner i, [K, S * E, *O], with the players' one-hots if its agents have them."""
@@ -146,22 +177,34 @@ class _View:
         into[self.index] = values
 
 
+Extras = dict[int, dict[str, Array]]
+"""Group -> name -> an extra output of acts, [P, E, ...]."""
+
+
 class Recorder:
     """Computes the actions of a batch step in training and records them in the streams."""
 
-    def __init__(self, actors: Actors, streams: Streams) -> None:
-        """Allocate, for each group, the extra outputs of acts that the streams record."""
+    def __init__(self, actors: Actors, streams: Streams, extras: Extras | None = None) -> None:
+        """Take the arrays of the extra outputs of acts that the streams record, for each group; None: allocate them."""
         self.actors, self.streams = actors, streams
         self._who = [seated.who for seated in actors.learners]
-        self.extras: dict[int, dict[str, Array]] = {
-            g: {name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype) for name, column in r.extras.items()}
-            for g, r in streams.rings.items()
-        }
+        self.extras: Extras = {} if extras is None else extras
+        for g, ring in streams.rings.items() if extras is None else ():
+            self.extras[g] = {
+                name: np.zeros((column.shape[0], *column.shape[2:]), column.dtype)
+                for name, column in ring.extras.items()
+            }
 
     def act(self, step: Step) -> None:
         """Compute actions and extras."""
+        self.finish(self.actors.start(step))
+
+    def finish(self, begun: Sequence[Begun]) -> None:
+        """Write the actions and extras of decisions that were started."""
         actors = self.actors
-        for seated, who, view, acted in zip(actors.learners, self._who, actors.views, actors.decide(step), strict=True):
+        for seated, who, view, acted in zip(
+            actors.learners, self._who, actors.views, actors.finish(begun), strict=True
+        ):
             kept = self.extras.get(seated.group, {})
             needs = seated.learner.needs
             check_extras(who, () if needs is None else needs.columns, acted)

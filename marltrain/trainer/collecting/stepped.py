@@ -1,7 +1,7 @@
 """SteppedCollector: batch steps of a native game whose agents act in Python, such as those that compute on a GPU.
 
-Compiled code steps the games and records each batch step, in several threads. Its results are bit-identical to those of
-`SyncCollector`.
+Compiled code steps the games and records each batch step, in several threads. `HalvesCollector` does so while a GPU
+computes. Their results are bit-identical to those of `SyncCollector`, but for the rounding of a GPU.
 """
 
 from __future__ import annotations
@@ -15,21 +15,17 @@ from marltrain.trainer.collecting.episodes import RunningEpisodes
 from marltrain.trainer.collecting.fused_arguments import FusedArguments, can_record, records_fields, records_joined
 from marltrain.trainer.collecting.fused_kernel import ANY_STEP, MOVE, NO_ENDS, RECORD, SETTLE, fused_program
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
+from marltrain.trainer.collecting.work import Work
 from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
 SECONDS = 0.1
 """Time after which a call begins no further batch step: it bounds the latency of a stop request."""
-WORK = 5e-5
-"""Least seconds of work for which a thread is used: about the time in which one that sleeps begins."""
-MEASURED = 5
-"""Number of first calls that are measured, in one thread."""
 
 
 def can_step(sync: SyncCollector) -> bool:
     """Return whether compiled code steps the environments and records, while agents act in Python."""
-    envs = sync.envs
-    return can_record(sync) and not (envs.spec.turn_based and recorded_steps(sync) != ANY_STEP)
+    return can_record(sync) and not (sync.envs.spec.turn_based and recorded_steps(sync) != ANY_STEP)
 
 
 def recorded_steps(sync: SyncCollector) -> int:
@@ -38,7 +34,10 @@ def recorded_steps(sync: SyncCollector) -> int:
 
 
 class SteppedCollector:
-    """Makes batch steps until an update is due; see the module docstring and `Collector`."""
+    """Makes batch steps until an update is due; see the module docstring and `Collector`.
+
+    moves, records: the parts of a batch step after the acts.
+    """
 
     def __init__(
         self,
@@ -53,11 +52,12 @@ class SteppedCollector:
         team_rewards: the rewards to learn from, not computed by a function; None: the players' own.
         """
         self.sync, self.recorder, self._schedulers = sync, sync.recorder, schedulers
-        self._arguments = FusedArguments(sync, episodes, team_rewards, recorded_steps(sync))
-        self._arguments.record["most"] = 1
-        self.recorder.actors.actions = self._arguments.games.actions  # agents write where compiled code reads
-        self._threads = StandingThreads(fused_program())
-        self._moves, self._records = (Work(self._arguments, self._threads, part) for part in (MOVE | SETTLE, RECORD))
+        given = self._arguments = FusedArguments(sync, episodes, team_rewards, recorded_steps(sync))
+        given.record["most"] = 1
+        self.recorder.actors.actions = given.games.actions  # agents write where compiled code reads
+        self.threads, envs = StandingThreads(fused_program()), sync.envs.num_envs
+        self.moves = [Work(given, self.threads, MOVE | SETTLE, 0, envs)]
+        self.records = Work(given, self.threads, RECORD, 0, envs)
         self._error: Exception | None = None
 
     def advance(self, step: Step, most: int, episodes: int) -> Collected:
@@ -75,15 +75,11 @@ class SteppedCollector:
         if given.outdated:
             given.refresh(step)
         given.start(episodes)
-        self._moves.most = self._records.most = self._bound()
+        for work in (*self.moves, self.records):
+            work.most = self._bound()
         result, recorded = self._made(step, most)
         given.finish(result, result if recorded else result - 1)
         return Collected(step, result, recorded, ended=given.ended.taken())
-
-    @property
-    def blocks(self) -> tuple[int, int]:
-        """Number of blocks of environments in which games are stepped, and of those in which steps are recorded."""
-        return self._moves.blocks, self._records.blocks
 
     def settle(self) -> None:
         """Nothing is ahead."""
@@ -105,43 +101,11 @@ class SteppedCollector:
                 self._error = error
                 return made, True
             given.record["before"] = made
-            self._moves.run()
+            self.moves[0].run()
             made += 1
-            if given.counts["special"][0]:
+            if given.special:
                 return made, False
-            last = given.counts["last"][0]
-            self._records.run()
+            last = given.last
+            self.records.run()
             if last or made == most or perf_counter() > until:
                 return made, True
-
-
-class Work:
-    """A part of batch steps, whose environments are divided among threads if there is enough work.
-
-    most: largest number of threads.
-    """
-
-    def __init__(self, arguments: FusedArguments, threads: StandingThreads, part: int) -> None:
-        """Take the arguments of the kernel.  part: see `fused_kernel`."""
-        self._arguments, self._threads, self._part = arguments, threads, part
-        self._calls, self._seconds, self.most = 0, float("inf"), 1
-
-    def run(self) -> None:
-        """Do the part in the environments `low` to `high` of the arguments."""
-        given = self._arguments
-        given.phases([self._part])
-        given.divide(self.blocks)
-        given.counts[...] = 0
-        started = perf_counter()
-        self._threads.run(given.address, len(given.wrong))
-        if self._calls < MEASURED:
-            self._calls += 1
-            self._seconds = min(self._seconds, perf_counter() - started)
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of environments, of which each is the task of a thread."""
-        if self._calls < MEASURED:
-            return 1
-        record = self._arguments.record
-        return max(1, min(self.most, int(self._seconds / WORK), int(record["high"] - record["low"])))

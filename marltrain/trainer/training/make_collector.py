@@ -21,11 +21,15 @@ def make_collector(
     episodes: RunningEpisodes,
     updates: Updates,
     traffic: Traffic,
+    *,
+    parts: int | None = None,
 ) -> Collector:
     """Return the fastest collector that supports the environments, agents and callbacks.
 
     team_rewards: the rewards to learn from; None: the players' own.
     traffic: counts what is sent to runners.
+    parts: for measurements, largest number of parts of native environments whose agents all compute on a GPU; 0:
+        `SteppedCollector`; None: the number of `parts_of`.
     """
     envs, settings = context.envs, context.settings
     recorder = Recorder(actors, context.streams)
@@ -40,10 +44,15 @@ def make_collector(
     if context.source.game is None or by_function or context.all_callbacks.listens("on_step"):
         return plain
     from marltrain.trainer.collecting.fused import FusedCollector, can_fuse  # loads numba
+    from marltrain.trainer.collecting.halves import HalvesCollector, most_parts, parts_of
     from marltrain.trainer.collecting.stepped import SteppedCollector, can_step
 
     if not can_fuse(plain):
-        return SteppedCollector(plain, episodes, updates.schedulers, team_rewards) if can_step(plain) else plain
+        if not can_step(plain):
+            return plain
+        given = plain, episodes, updates.schedulers, team_rewards
+        count = parts_of(plain) if parts is None else min(parts, most_parts(plain))
+        return HalvesCollector(*given, parts=count) if count else SteppedCollector(*given)
     _tell_of_single_updates(context)
     return FusedCollector(
         plain, episodes, updates.schedulers, updates.prepare, team_rewards

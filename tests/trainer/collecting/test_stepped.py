@@ -10,7 +10,7 @@ import torch
 
 import marltrain as mt
 from marltrain.core.errors import AgentError
-from marltrain.trainer.collecting import stepped
+from marltrain.trainer.collecting import stepped, work
 from marltrain.trainer.collecting.rollout import Recorder, SyncCollector
 from marltrain.trainer.collecting.stepped import SteppedCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
@@ -28,8 +28,8 @@ GRU: dict[str, Any] = {"network": mt.GRU((6,), units=7, sequence_length=4), "min
 def in_python(monkeypatch):
     """Agents act in Python, as if their networks were on a GPU; every batch step is divided."""
     monkeypatch.setattr("marltrain.trainer.collecting.fused.can_fuse", lambda _: False)
-    monkeypatch.setattr(stepped, "MEASURED", 1)
-    monkeypatch.setattr(stepped, "WORK", 1e-12)
+    monkeypatch.setattr(work, "MEASURED", 1)
+    monkeypatch.setattr(work, "LEAST", 1e-12)
 
 
 @pytest.fixture
@@ -37,6 +37,11 @@ def set_threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+def blocks(output):
+    """Return the number of blocks in which games are stepped, and that in which steps are recorded."""
+    return [each.blocks for each in (*output.run.collector.moves, output.run.collector.records)]
 
 
 def runs_of(env, make, threads, set_threads, **settings):
@@ -49,7 +54,7 @@ def runs_of(env, make, threads, set_threads, **settings):
         counting = Counting()
         output, left = train(env, make(), callbacks=[counting], run_dir=None, **settings)
         assert isinstance(output.run.collector, SteppedCollector)
-        assert output.run.collector.blocks == (min(count, 5),) * 2
+        assert blocks(output) == [min(count, 5)] * 2
         assert max(counting.steps) > 3
         found.append(left)
     return expected, found
@@ -163,6 +168,6 @@ def test_a_call_ends_in_time(monkeypatch):
 def test_little_work_is_not_divided(monkeypatch, set_threads):
     """One block until the work was measured; then as many as have enough of it."""
     set_threads(8)
-    monkeypatch.setattr(stepped, "WORK", 3600.0)
+    monkeypatch.setattr(work, "LEAST", 3600.0)
     output, _ = train(SPREAD, ppo(SPREAD, {}), run_dir=None, steps_per_train=50)
-    assert output.run.collector.blocks == (1, 1)
+    assert blocks(output) == [1, 1]

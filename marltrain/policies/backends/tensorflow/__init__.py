@@ -54,6 +54,7 @@ class Backend(base.Backend):
         _bound_threads()
         self.jit_compile = jit_compile
         self.device = _device(device)
+        self.on_gpu = "GPU" in self.device
         self.runs_programs = bool(jit_compile) and "CPU" in self.device
         self._tapes = threading.local()  # one thread may learn while another acts
 

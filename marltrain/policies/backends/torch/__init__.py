@@ -55,6 +55,7 @@ class Backend(base.Backend):
         except (RuntimeError, AssertionError) as error:
             raise ConfigError(f"device {device!r} cannot be used: {error}") from error
         self.shares_memory = on_cpu(self.device)
+        self.on_gpu = not self.shares_memory
         self.runs_programs = self.shares_memory and bool(jit_compile)
         self.captures = bool(jit_compile) and not self.shares_memory
         self.compiles_curvature = self.captures

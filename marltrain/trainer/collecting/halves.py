@@ -1,0 +1,114 @@
+"""HalvesCollector: native games are stepped while a GPU computes, in one part of the environments or in two."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from time import perf_counter
+
+from marltrain.core.spec import Step
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
+from marltrain.trainer.collecting import stepped
+from marltrain.trainer.collecting.act_parts import ActPart, give_back
+from marltrain.trainer.collecting.episodes import RunningEpisodes
+from marltrain.trainer.collecting.fused_kernel import MOVE, SETTLE
+from marltrain.trainer.collecting.rollout import Noises, SyncCollector
+from marltrain.trainer.collecting.work import Work
+from marltrain.trainer.seats.team_reward import TeamRewards
+from marltrain.trainer.updating.scheduler import UpdateScheduler
+
+LEAST_OF_TWO = 4096
+"""Least number of environments that are divided into two parts."""
+
+
+def most_parts(sync: SyncCollector) -> int:
+    """Return the largest number of parts of the environments; 0 unless all agents compute on a GPU.
+
+    Acts that were started and are not used must leave nothing behind: noise is drawn ahead, and no members are drawn.
+    Counts of actions are read by the next acts: these cannot start before all actions of a batch step are known.
+    """
+    learners = [seated.learner for seated in sync.recorder.actors.learners]
+    actors = [learner.actor for learner in learners if isinstance(learner, AlgorithmLearner)]
+    if sync.recorder.actors.cast or len(actors) < len(learners) or not all(actor.on_gpu for actor in actors):
+        return 0
+    return 1 if any(actor.counts.size for actor in actors) else min(2, sync.envs.num_envs)
+
+
+def parts_of(sync: SyncCollector) -> int:
+    """Return the number of parts of the environments: at most 1 with few environments."""
+    return min(most_parts(sync), 1 + (sync.envs.num_envs >= LEAST_OF_TWO))
+
+
+class HalvesCollector(stepped.SteppedCollector):
+    """Starts the acts of each part of the environments as soon as the part has been stepped.
+
+    Then the other part is stepped, and the batch step is recorded, while the GPU computes. The noise of a batch step is
+    drawn at once for all environments. Acts that have been started when a call ends are dropped, with their noise: the
+    agents may change before the next call.
+    """
+
+    def __init__(
+        self,
+        sync: SyncCollector,
+        episodes: RunningEpisodes,
+        schedulers: Sequence[UpdateScheduler],
+        team_rewards: TeamRewards | None = None,
+        *,
+        parts: int,
+    ) -> None:
+        """See `SteppedCollector`.  parts: number of parts of the environments."""
+        super().__init__(sync, episodes, schedulers, team_rewards)
+        envs = sync.envs.num_envs
+        cuts = [envs * i // parts for i in range(parts + 1)]
+        self._parts = [ActPart(self.recorder, low, high) for low, high in itertools.pairwise(cuts)]
+        self.moves = [
+            Work(self._arguments, self.threads, MOVE | (SETTLE if part is self._parts[-1] else 0), part.low, part.high)
+            for part in self._parts
+        ]
+        learners = [seated.learner for seated in self.recorder.actors.learners]
+        self._actors = [learner.actor for learner in learners if learner.actor is not None]
+
+    def _made(self, step: Step, most: int) -> tuple[int, bool]:
+        """See `SteppedCollector`."""
+        actors = self.recorder.actors
+        for part in self._parts:
+            part.follow(actors)
+        result = self._overlapped(step, most)
+        give_back(self._parts, actors)
+        return result
+
+    def _overlapped(self, step: Step, most: int) -> tuple[int, bool]:
+        """Make batch steps; return their number, and whether the outcome of the last one is recorded."""
+        given, made, until, noises = self._arguments, 0, perf_counter() + stepped.SECONDS, self._drawn()
+        for part in self._parts:
+            part.start(step, noises)
+        while True:
+            given.record["before"] = made
+            made += 1
+            noises = self._drawn() if made < most and perf_counter() < until else []
+            for part, move in zip(self._parts, self.moves, strict=True):
+                part.finish()
+                move.run()
+                if given.special or given.last:
+                    break
+                if noises:
+                    part.start(step, noises)
+            if over := given.special or given.last:
+                self._drop(noises)
+            if given.special:
+                return made, False
+            self.records.run()
+            if over or not noises:
+                return made, True
+
+    def _drawn(self) -> list[Noises]:
+        """Draw the noise of a batch step for each learner."""
+        learners = zip(self._actors, self.recorder.actors.rngs, self.recorder.actors.exploring, strict=True)
+        return [actor.noise.next(rngs, exploring.shape[1]) for actor, rngs, exploring in learners]
+
+    def _drop(self, noises: Sequence[Noises]) -> None:
+        """Drop the acts that have been started, and their noise."""
+        for part in self._parts:
+            part.drop()
+        for actor in self._actors if noises else ():
+            actor.noise.skip(-1)
