@@ -261,9 +261,8 @@ class Backend(Protocol):
     """The operations of a framework that a learner needs.
 
     name: name of the framework.  ops: array operations for algorithms.  device: where it computes.
-    jit_compile: whether gradient steps are compiled.
+    on_gpu: whether a GPU computes, or a CPU in its place.  jit_compile: whether gradient steps are compiled.
     runs_programs: whether they are programs of the tape where they can be recorded: on a CPU, if they are compiled.
-    on_gpu: whether a GPU computes, or a CPU that is treated as one.
     shares_memory: whether a tensor and the array that `numpy` returns for it share memory.
     strategy: distributes gradient steps over devices or processes; set by `make_backend`.
     compiles_curvature: whether `curvature_product` may be part of a compiled function.

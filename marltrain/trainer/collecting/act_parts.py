@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,7 @@ class ActPart:
     def follow(self, actors: Actors) -> None:
         """Take the carries and the exploring rows of the run."""
         self._actors.exploring = [self._rows(i, rows) for i, rows in enumerate(actors.exploring)]
-        self._actors.carries = [
-            each_array(carry, lambda array, i=i: self._rows(i, array)) for i, carry in enumerate(actors.carries)
-        ]
+        self._actors.carries = [each_array(carry, partial(self._rows, i)) for i, carry in enumerate(actors.carries)]
 
     @property
     def carries(self) -> list[Any]:
@@ -80,4 +79,4 @@ def give_back(parts: Sequence[ActPart], actors: Actors) -> None:
         return np.concatenate(split, 2).reshape(len(arrays[0]), -1, *arrays[0].shape[2:])
 
     for i in range(len(seats)):
-        actors.carries[i] = joined([part.carries[i] for part in parts], lambda arrays, i=i: in_order(i, arrays))
+        actors.carries[i] = joined([part.carries[i] for part in parts], partial(in_order, i))

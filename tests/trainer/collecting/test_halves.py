@@ -146,7 +146,7 @@ def test_acts_are_dropped_with_their_noise_where_enough_episodes_have_ended(monk
 def test_agents_without_a_gpu_and_sets_of_policies_act_before_the_games_are_stepped():
     agents = [*ppo(SPREAD, {})[:2], mt.RandomAgent()]
     one, _ = train(SPREAD, agents, [1, 1, 0], run_dir=None, steps_per_train=50, test_freq=None)
-    other, _ = run_set(dqn_against_dqn(TICTACTOE), TICTACTOE, steps_per_train=50)
+    other, _ = run_set(dqn_against_dqn(TICTACTOE), TICTACTOE, steps_per_train=100)
     assert [type(each.run.collector) for each in (one, other)] == [SteppedCollector] * 2
 
 
