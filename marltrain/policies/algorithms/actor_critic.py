@@ -338,9 +338,9 @@ def rollout_metrics(batch: Rollout, value: Array, target: Array) -> dict[str, Ar
 
     weight = batch.fresh_weight if batch.own is None else batch.fresh_weight * batch.own
     total = weight.sum(1, dtype=np.float64)
-    columns = np.stack([batch.reward, value, target, target - value])
+    columns = batch.reward, value, target, target - value
     with np.errstate(invalid="ignore"):
-        reward_mean, value_mean, return_mean, return_change = (weight * columns).sum(-1) / total
+        reward_mean, value_mean, return_mean, return_change = ((weight * own).sum(-1) / total for own in columns)
     largest = np.where(weight > 0, batch.reward, -np.inf).max(1)
     return {
         "explained_variance": explained_variance(value, target, weight),

@@ -129,9 +129,14 @@ def explained_variance(prediction: Array, target: Array, weight: Array) -> Array
 
     prediction, target, weight: [K, B]; the variances are weighted. Targets that differ by their rounding are constant.
     """
-    target, total = np.asarray(target, np.float64), weight.sum(1, dtype=np.float64)
+    return np.array([_explained(*rows) for rows in zip(prediction, target, weight, strict=True)])
+
+
+def _explained(prediction: Array, target: Array, weight: Array) -> float:
+    """Return the value of one agent, from rows [B]: those of all agents at once take more memory than caches hold."""
+    target, total = np.asarray(target, np.float64), weight.sum(dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.stack([target, target - prediction])
         mean = (weight * values).sum(-1) / total
-        spread, left = (weight * np.square(values - mean[..., None])).sum(-1) / total
-        return np.where(np.sqrt(spread) > SAME * np.abs(mean[0]), 1.0 - left / spread, np.nan)
+        spread, left = (weight * np.square(values - mean[:, None])).sum(-1) / total
+        return 1.0 - left / spread if np.sqrt(spread) > SAME * np.abs(mean[0]) else np.nan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from marltrain.core.layout import Array
@@ -69,13 +69,19 @@ class WholeBatch(TensorBatch):
         draw: Callable[[Draw], dict[str, Any]],
         statistics: Mapping[str, RunningStatistics],
         rescale: Callable[[str, int, Array, Array], None],
-        names: Iterable[str],
     ) -> None:
-        """Convert the columns of `batch` with these names."""
-        super().__init__(**to_tensor({name: getattr(batch, name) for name in names}))
+        """Convert the columns of `batch` that losses get; the others are converted when they are first read."""
+        super().__init__(**to_tensor({name: getattr(batch, name) for name in batch.loss_columns}))
         self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
         self.draw, self.statistics, self.rescale = draw, statistics, rescale
         self.metrics = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column, converted if need be; raises AttributeError for one that the batch does not have."""
+        own = name == "columns" or name in WholeBatch.__annotations__
+        if not own and name not in self.columns and name in vars(self.batch):
+            self.columns[name] = self.to_tensor(getattr(self.batch, name))
+        return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the class, or else a column."""

@@ -290,9 +290,9 @@ class AlgorithmLearner(Learner):
         return updates_of(self, self.steps, reader, self.rewards, batch_size)
 
     def _whole(self, batch: Batch, *, every: bool) -> WholeBatch:
-        """Return the batch as tensors for `Algorithm.prepare`: every column, or only those that losses get.
+        """Return the batch as tensors, for `Algorithm.prepare` if `every` column may be read, else for losses alone.
 
-        The latter are arguments if one call alone reads them. Also the columns of sequences, if a network is recurrent.
+        They are arguments if one call alone reads them. Also the columns of sequences, if a network is recurrent.
         """
         once = isinstance(batch, Transitions) and self.steps.read_once and not (every or self.measured.effective)
         convert = self.backend.argument if once else self.backend.tensor
@@ -304,10 +304,7 @@ class AlgorithmLearner(Learner):
         def drawn(draw: Draw) -> Any:
             return self.backend.tensor(drawn_rows(draw, self.rngs("update"), batch.weight > 0))
 
-        tensors = WholeBatch(
-            batch, convert, self.backend.numpy, drawn,
-            self.weights.statistics, rescale, list(vars(batch)) if every else batch.loss_columns,
-        )  # fmt: skip
+        tensors = WholeBatch(batch, convert, self.backend.numpy, drawn, self.weights.statistics, rescale)
         if isinstance(batch, Rollout | SequenceTransitions) and self.actor.recurrent:
             columns = sequence_columns(batch, self._networks)
             tensors.carry, tensors.begins = map(convert, (columns["carry"], columns["begins"]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -15,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array, map_tree
+from marltrain.core.processor import usable_cores
 from marltrain.policies.backends.base import Backend
+
+MANY = 2**15
+"""Rows of all agents from which on threads deal them."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +38,17 @@ class Dealt:
 
 @dataclass(frozen=True)
 class Layout:
-    """Places of the blocks of K agents in minibatches; the blocks of agent after agent, n in all.
+    """Places of the blocks of K agents in minibatches.
 
     sizes: [M, K] int64, blocks of each agent.  edges: range of places of each minibatch.
-    agents: [n] int64, the agent of each block.
-    parts: [parts, 3] int64, the agent of each part of an agent's blocks, its first place, and its blocks.
-    first: [parts] int64, its first block among all.
+    parts: [parts, 2] int64 of each agent, the first place of each part of its blocks, and its blocks.
+    first: [parts] int64 of each agent, the first block of each part.
     """
 
     sizes: Array
     edges: list[tuple[int, int]]
-    agents: Array
-    parts: Array
-    first: Array
+    parts: list[Array]
+    first: list[Array]
 
 
 @functools.lru_cache(4)
@@ -57,11 +60,10 @@ def layout_of(counts: tuple[int, ...], shares: tuple[int, ...], width: Callable[
     widths = [width(int(most)) for most in sizes.max(1)]
     stops = np.cumsum([widths[0]] * len(widths) if even else widths)
     starts = np.concatenate([[0], stops[:-1]])
-    agent, minibatch = np.nonzero(sizes.T)
-    blocks = sizes[minibatch, agent]
-    parts = np.stack([agent, starts[minibatch], blocks], 1)
+    own = [np.flatnonzero(blocks) for blocks in sizes.T]
+    parts = [np.stack([starts[held], blocks[held]], 1) for held, blocks in zip(own, sizes.T, strict=True)]
     edges = list(zip(starts.tolist(), stops.tolist(), strict=True))
-    return Layout(sizes, edges, np.repeat(agent, blocks), parts, np.cumsum(blocks) - blocks)
+    return Layout(sizes, edges, parts, [each[:, 1].cumsum() - each[:, 1] for each in parts])
 
 
 class Minibatches:
@@ -73,14 +75,15 @@ class Minibatches:
 
     def __init__(
         self, weight: Array, minibatches: int | None, batch_size: int, *, width: Callable[[int], int] = int,
-        block: int = 1, even: bool = False,
+        block: int = 1, even: bool = False, in_threads: bool = False,
     ) -> None:  # fmt: skip
         """Count each agent's rows in `weight` [K, B]; padding must follow the rows.
 
         width: function that rounds the block count of a minibatch up, so that a compiled backend sees few shapes.
         block: rows of a block; B is a multiple of it.  even: whether all minibatches are as wide as the widest.
+        in_threads: whether to deal many rows in threads, those of each agent in one.
         """
-        self.weight, self.block = weight, block
+        self.weight, self.block, self.in_threads = weight, block, in_threads
         rows = np.count_nonzero(weight > 0, 1).tolist()
         self.counts = [-(-n // block) for n in rows]
         per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in rows]
@@ -123,20 +126,36 @@ class Minibatches:
 
         The weights of an agent sum to 1 in each minibatch; they are 0 for padding.
         """
-        from marltrain.policies.learner.dealing import place  # loads numba
-
-        layout, blocks = self._layout, self.weight.reshape(-1, self.block)
-        before = layout.agents * (len(blocks) // len(rngs))
         shape = (len(rngs), epochs, self.edges[-1][1], self.block)
         index, weight = np.empty(shape, np.int64), np.zeros(shape, np.float32)
         index[...] = np.arange(self.block)  # padding is the first block
-        for epoch in range(epochs):
-            dealt = np.concatenate([rng.permutation(n) for rng, n in zip(rngs, self.counts, strict=True)])
-            if len(dealt):
-                given = blocks.take(before + dealt, 0)
-                sums = np.add.reduceat(given.sum(1), layout.first)
-                place(layout.parts, dealt, given, sums, epoch, index, weight)
+
+        def deal(k: int) -> None:
+            for epoch in range(epochs):
+                self._deal_agent(k, rngs[k], index[k, epoch], weight[k, epoch])
+
+        if self.in_threads and weight.size // epochs >= MANY:
+            list(_threads().map(deal, range(len(rngs))))
+        else:
+            for k in range(len(rngs)):
+                deal(k)
         return index.reshape(*shape[:2], -1), weight.reshape(*shape[:2], -1)
+
+    def _deal_agent(self, k: int, rng: np.random.Generator, index: Array, weight: Array) -> None:
+        """Write the row numbers and weights of an epoch of agent k, [W, block] each."""
+        from marltrain.policies.learner.dealing import permutation, place  # loads numba
+
+        dealt = permutation(rng, self.counts[k])
+        if len(dealt):
+            given = self.weight[k].reshape(-1, self.block).take(dealt, 0)
+            sums = np.add.reduceat(given.sum(1), self._layout.first[k])
+            place(self._layout.parts[k], dealt, given, sums, index, weight)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads in which the agents' rows are dealt."""
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="marltrain-dealing")
 
 
 def shares_of(weight: Array) -> Array:

@@ -216,7 +216,10 @@ class Passes:
     ) -> Minibatches:  # fmt: skip
         """Return the minibatches of a rollout.  width, block, even: see there."""
         size = schedule.batch_size or batch_size
-        return Minibatches(batch.weight, schedule.minibatches, size, width=width, block=block, even=even)
+        return Minibatches(
+            batch.weight, schedule.minibatches, size, width=width, block=block, even=even,
+            in_threads=not self.backend.shares_memory,
+        )  # fmt: skip
 
     def _numbers(self) -> dict[str, Any]:
         """Return the hyperparameters of each member, [H, K_i, 1], as arguments."""

@@ -283,8 +283,11 @@ class RolloutReader(Reader):
 
     def size(self) -> Array:
         """Return the number of rows that `take` would return now, [K] int64."""
-        seat, _ = self._fresh()
-        return np.bincount(self._agent[seat], minlength=len(self.seats))
+        from marltrain.policies.memory.compiled.rollout_kernel import count_fresh  # loads numba
+
+        counts = np.zeros(len(self.seats), np.int64)
+        np.add.at(counts, self._agent, count_fresh(*self._asked()))
+        return counts
 
     def take(self, gamma: Array, rngs: Sequence[np.random.Generator | None] = ()) -> Rollout:
         """Return the rollout and mark its rows as taken.  gamma: [K].  rngs: K generators, if the reader `draws`.
@@ -364,12 +367,14 @@ class RolloutReader(Reader):
         """Return (seat, cell) of the rows to take, ordered by seat, then environment, then time."""
         from marltrain.policies.memory.compiled.rollout_kernel import fresh_rows  # loads numba
 
+        found: tuple[Array, Array] = fresh_rows(*self._asked())
+        return found
+
+    def _asked(self) -> tuple[Any, ...]:
+        """Return the arguments of `fresh_rows`."""
         ring = self.ring
         first = max(self.earliest, ring.oldest)
-        found: tuple[Array, Array] = fresh_rows(
-            ring.next, ring.ends.time, ring.complete, self._players, self._since, first, ring.now, self._taken
-        )
-        return found
+        return ring.next, ring.ends.time, ring.complete, self._players, self._since, first, ring.now, self._taken
 
 
 def choice_of(ring: Ring, seats: Sequence[Array], needs: Needs, numbers: MemoryNumbers | None) -> UniformChoice:

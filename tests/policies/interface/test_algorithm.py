@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 
 
 def whole(batch: Batch) -> WholeBatch:
-    return WholeBatch(batch, BACKEND.tensor, BACKEND.numpy, lambda draw: {}, {}, lambda *given: None, vars(batch))
+    return WholeBatch(batch, BACKEND.tensor, BACKEND.numpy, lambda draw: {}, {}, lambda *given: None)
 
 
 @pytest.mark.parametrize("kind", [Rollout, Transitions])

@@ -7,7 +7,31 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.jit.compiling import program
+from marltrain.jit.compiling import compiled, program
+
+
+@program
+def count_fresh(
+    following: Array, ended: Array, complete: Any, players: Array, since: Array, first: int, now: int, taken: int
+) -> Array:
+    """Return the number of rows of each seat that `fresh_rows` returns, [S] int64."""
+    _, capacity, envs = following.shape
+    counts = np.zeros(len(players), np.int64)
+    for seat in range(len(players)):
+        for time in range(max(first, since[seat]), now):
+            for env in range(envs):
+                counts[seat] += is_fresh(following, ended, complete, players[seat], time % capacity, env, taken)
+    return counts
+
+
+@compiled
+def is_fresh(following: Any, ended: Any, complete: Any, player: int, slot: int, env: int, taken: int) -> bool:
+    """Return whether a row was closed after batch step `taken`, and all its frames are in the ring."""
+    pointer = following[player, slot, env]
+    closed = ended[-2 - pointer] if pointer < -1 else pointer
+    if pointer == -1 or closed <= taken:
+        return False
+    return complete is None or complete[player, slot, env]
 
 
 @program
@@ -28,14 +52,9 @@ def fresh_rows(
         for env in range(envs):
             for time in range(max(first, since[seat]), now):
                 slot = time % capacity
-                pointer = following[player, slot, env]
-                closed = ended[-2 - pointer] if pointer < -1 else pointer
-                if pointer == -1 or closed <= taken:
-                    continue
-                if complete is not None and not complete[player, slot, env]:
-                    continue
-                seats[count], cells[count] = seat, (player * capacity + slot) * envs + env
-                count += 1
+                if is_fresh(following, ended, complete, player, slot, env, taken):
+                    seats[count], cells[count] = seat, (player * capacity + slot) * envs + env
+                    count += 1
     return seats[:count], cells[:count]
 
 
@@ -52,13 +71,20 @@ def linked_rows(following: Array, found: Array, counts: Array, rows: int) -> tup
     valid, linked = np.zeros(cells.shape, np.bool_), np.zeros(cells.shape, np.bool_)
     start = 0
     for k in range(len(counts)):
+        slot, time = -1, -2  # slot and time of row i if it follows row i - 1
         for i in range(counts[k]):
             cell = found[start + i]
             cells[k, i], valid[k, i] = cell, True
             pointer = after[cell]
             if i + 1 < counts[k] and pointer >= 0:
-                there = cell + (pointer % capacity - cell // envs % capacity) * envs
-                linked[k, i] = there == found[start + i + 1]
+                if slot == -1:
+                    slot = cell // envs % capacity
+                next_slot = slot + 1 if slot + 1 < capacity else 0
+                then = next_slot if pointer == time + 1 else pointer % capacity  # a division takes longer
+                linked[k, i] = cell + (then - slot) * envs == found[start + i + 1]
+                slot, time = (then, pointer) if linked[k, i] else (-1, -2)
+            else:
+                slot, time = -1, -2
         start += counts[k]
     return cells, valid, linked
 
