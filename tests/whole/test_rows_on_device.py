@@ -16,6 +16,7 @@ from marltrain.policies.backends.torch import Backend
 from marltrain.policies.backends.torch.places import cpu_as_gpu
 from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
 from marltrain.policies.backends.torch.row_memory import RowMemory
+from marltrain.policies.learner import rows_on_device
 from marltrain.policies.memory.mirror import Mirror
 from tests.gpu.runs import SPREAD, different, env_of, on_policy
 from tests.gymnasium_toys import Film
@@ -86,7 +87,8 @@ def trained(case: str, steps: int, folder: Path | None = None, *, resume: bool =
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count the calls of mirrors."""
+    """Count the calls of mirrors; batches of any size are gathered on the device."""
+    monkeypatch.setattr(rows_on_device, "LEAST_BYTES", 1)
     made, read = [0], Mirror.read
 
     def counted(self: Mirror, wanted: Any) -> Any:
@@ -145,6 +147,24 @@ def test_rows_that_do_not_fit_stay_in_main_memory(
     with cpu_as_gpu(RecordedCapture()):
         trained("dqn", 80)
     assert calls == [0] and "more than half of the 0.0 GB that are free on cpu" in lines[0]
+
+
+@pytest.mark.parametrize(("case", "bytes_of_a_batch"), [("dqn", 2 * 16 * 4 * 4), ("images", 2 * 16 * 12 * 12)])
+def test_small_batches_of_replay_are_gathered_in_main_memory(
+    case: str, bytes_of_a_batch: int, calls: list[int], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is usual, and no line says it; rollouts of the same size are gathered on the device."""
+    with cpu_as_gpu(RecordedCapture()):
+        monkeypatch.setattr(rows_on_device, "LEAST_BYTES", bytes_of_a_batch + 1)
+        trained(case, 80)
+        assert calls == [0] and lines == []
+        monkeypatch.setattr(rows_on_device, "LEAST_BYTES", bytes_of_a_batch)
+        trained(case, 80)
+        assert calls[0] > 0
+        calls[0] = 0
+        monkeypatch.setattr(rows_on_device, "LEAST_BYTES", 2**40)
+        trained("ppo", 80)
+        assert calls[0] > 0
 
 
 def test_a_run_on_a_cpu_has_no_tables(calls: list[int], lines: list[str]) -> None:

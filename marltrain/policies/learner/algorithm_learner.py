@@ -192,9 +192,9 @@ class AlgorithmLearner(Learner):
             reader.rate_new_rows(RowErrors(self.algorithm, self.backend, self.weights, self.hyper))
         return reader
 
-    def gather_on_device(self, reader: Reader) -> str:
+    def gather_on_device(self, reader: Reader, rows: int) -> str:
         """See `Learner`."""
-        return gather_on_device([self], reader)
+        return gather_on_device([self], reader, rows)
 
     def update(self, batch: Batch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make one gradient pass (off-policy), or epochs x minibatches over a rollout (on-policy)."""

@@ -139,9 +139,9 @@ class JointLearner(Learner):
         kind = TeamRolloutReader if self.algorithm.on_policy else TeamReader
         return kind(streams, members, needs, one_reward=self.algorithm.one_reward)
 
-    def gather_on_device(self, reader: Reader) -> str:
+    def gather_on_device(self, reader: Reader, rows: int) -> str:
         """See `Learner`."""
-        return gather_on_device(self.members, reader)
+        return gather_on_device(self.members, reader, rows)
 
     def update(self, batch: TeamBatch, *, learn: Array, batch_size: int) -> dict[str, Array]:
         """Make a gradient pass over the batch, or epochs x minibatches over a rollout, see `Passes`.

@@ -132,8 +132,11 @@ class Learner:
             raise TypeError(f"{type(self).__name__} never learns: it needs no reader")
         return streams.reader(seats, self.needs)
 
-    def gather_on_device(self, reader: Reader) -> str:
-        """Let a reader gather batches on the GPU on which the learner computes; return why it is not used so, or ""."""
+    def gather_on_device(self, reader: Reader, rows: int) -> str:
+        """Let a reader gather batches on the GPU on which the learner computes; return why it is not used so, or "".
+
+        rows: those of an agent in a batch of replay.
+        """
         return ""
 
     def update(self, batch: Any, *, learn: Array, batch_size: int) -> dict[str, Array]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
+
+import numpy as np
 
 from marltrain.policies.batches.normalization import NORMALIZED
 from marltrain.policies.interface.algorithm import Algorithm
@@ -15,6 +18,9 @@ from marltrain.policies.memory.wide_columns import mirror_size
 
 MOST_SHARE = 0.5
 """Largest share of the free memory of a device that the rows of a reader may take."""
+LEAST_BYTES = 2**19
+"""Bytes of observations and global states from which on a batch of replay is gathered on a GPU: a gather takes a dozen
+operations there, so that smaller batches are gathered and sent in less time by main memory."""
 
 
 class Learning(Stack, Protocol):
@@ -23,13 +29,15 @@ class Learning(Stack, Protocol):
     needs: Needs
 
 
-def gather_on_device(members: Sequence[Learning], reader: Reader) -> str:
+def gather_on_device(members: Sequence[Learning], reader: Reader, rows: int) -> str:
     """Let a reader of learners gather batches on the GPU on which they compute; return why a GPU is not used so, or "".
 
-    members: the learners of one reader, all on one device.
+    Rollouts are gathered there, and batches of replay of at least `LEAST_BYTES`.
+
+    members: the learners of one reader, all on one device.  rows: those of an agent in a batch of replay.
     """
     memory = members[0].backend.row_memory()
-    if memory is None:
+    if memory is None or not (reader.rollouts or rows * sum(map(_row_bytes, members)) >= LEAST_BYTES):
         return ""
     for member in members:
         if why := _hindrance(member):
@@ -42,6 +50,14 @@ def gather_on_device(members: Sequence[Learning], reader: Reader) -> str:
         )
     reader.mirror(memory)
     return ""
+
+
+def _row_bytes(learner: Learning) -> int:
+    """Return the bytes of the observations and global states of a transition, of all agents."""
+    kinds = learner.algorithm.layout.shapes.values()
+    state = 0 if learner.needs.state is None else 4 * learner.needs.state.size
+    seen = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds)
+    return 2 * learner.num_agents * (seen + state)
 
 
 def _hindrance(learner: Learning) -> str:

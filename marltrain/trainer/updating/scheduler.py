@@ -322,7 +322,7 @@ class UpdateScheduler:
         own = learner.reader(self.streams, seats)
         if self.observed is not None:  # it joins arrays
             return ObservedReader(own, learner.reader(self.observed, seats))
-        why = learner.gather_on_device(own) if self.gathers_on_device else ""
+        why = learner.gather_on_device(own, self._batch_size()) if self.gathers_on_device else ""
         if why not in ("", self._on_host):
             tell(f"the batches of {self.seated.who} are gathered in main memory and sent to the GPU: {why}")
         self._on_host = why
