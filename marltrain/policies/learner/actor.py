@@ -66,19 +66,19 @@ class Noise:
         return {name: values[:, at] for name, values in drawn.items()}
 
     def prepared(
-        self, rngs: Sequence[np.random.Generator], rows: int, least: int = 1, numbers: int = NUMBERS
+        self, rngs: Sequence[np.random.Generator], rows: int, least: int = 1, numbers: int | None = None
     ) -> tuple[dict[str, Array], int, int]:
         """Return (noise of several acts [K, acts, rows, ...], index of the next act, number of acts left).
 
         The caller counts used acts with `skip`.
-        least: number of acts for which it suffices.  numbers: most numbers that are drawn for further ones.
+        least: number of acts for which it suffices.  numbers: most numbers drawn for further ones; None: `NUMBERS`.
         """
         if rngs is not self._rngs or rows != self._rows:
             self.settle()
             self._rngs, self._rows = rngs, rows
         if self._acts - self._given < least:
             self._rewind(rngs)
-            self._draw_ahead(rngs, rows, least, numbers)
+            self._draw_ahead(rngs, rows, least, NUMBERS if numbers is None else numbers)
         return self._drawn, self._given, self._acts - self._given
 
     def skip(self, acts: int) -> None:

@@ -7,6 +7,7 @@ import pytest
 from gymnasium import spaces
 
 import marltrain as mt
+from marltrain.core.seeds import state_of
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.distributions import distribution_of
@@ -54,8 +55,9 @@ def test_ahead_is_act_by_act(name, rows, monkeypatch):
 
 
 def test_no_draw_of_several_acts_has_many_numbers(monkeypatch):
-    """2 agents, 3 rows and 4 numbers a row are 24 an act: 100 numbers are 4 acts."""
-    monkeypatch.setattr(actor, "NUMBERS", 100)
+    """2 agents, 3 rows and 4 numbers a row are 24 an act: 100 numbers are 4 acts; 300 for compiled code are 12."""
+    monkeypatch.setattr(actor, "NUMBERS_OF_ACTS", 100)
+    monkeypatch.setattr(actor, "NUMBERS", 300)
     sizes = []
 
     def draw(rngs, rows):
@@ -66,6 +68,24 @@ def test_no_draw_of_several_acts_has_many_numbers(monkeypatch):
     for _ in range(1 + 2 + 4 + 4 + 4):
         assert_equal(ahead.next(mine, 3), epsilon_noise(theirs, 3, 3))
     assert sizes == [3, 6, 12, 12, 12]
+    for expected in (24, 36, 36):
+        _, _, left = ahead.prepared(mine, 3)
+        assert sizes[-1] == expected
+        ahead.skip(left)
+
+
+def test_noise_that_was_not_used_is_given_back():
+    """The last act of a draw, and the first of the next one: the generators are those after the used noise."""
+    draw = drawn_by("categorical")
+    ahead, mine, theirs = Noise(draw), generators(), generators()
+    for act in range(8):
+        given = ahead.next(mine, 2)
+        ahead.skip(-1)
+        if act % 3 == 0:
+            ahead.settle()
+            assert [state_of(rng) for rng in mine] == [state_of(rng) for rng in theirs]
+        assert_equal(ahead.next(mine, 2), given)
+        assert_equal(given, draw(theirs, 2))
 
 
 def test_other_generators_and_other_numbers_of_rows_in_between():

@@ -62,7 +62,7 @@ def in_parts(monkeypatch, parts):
     ("env", "make", "settings"),
     [
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}, **CAPTURED), {}, id="ppo"),
-        pytest.param(SPREAD, lambda: dqn(SPREAD, {}, share=True, identify=True), {}, id="a shared agent"),
+        *LONG * [pytest.param(SPREAD, lambda: dqn(SPREAD, {}, share=True, identify=True), {}, id="a shared agent")],
         pytest.param(CARTPOLE, lambda: dqn(CARTPOLE, {}, capacity=90), {}, id="ends at any time, the ring wraps"),
         pytest.param(TICTACTOE, lambda: ppo(TICTACTOE, {}, share=True), MANY, id="turns"),
         *LONG * [pytest.param(ADVERSARY, lambda: dqn(ADVERSARY, {}), {}, id="two groups")],
