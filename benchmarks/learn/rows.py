@@ -15,6 +15,7 @@ from benchmarks.learn.settings import (
     continuous,
     foraging,
     foraging_independent,
+    foraging_one_hot,
     foraging_shared,
     foraging_shared_experience,
     foraging_values,
@@ -33,6 +34,7 @@ from benchmarks.learn.tasks import (
     FORAGING,
     FORAGING_FOUR,
     FORAGING_LARGE,
+    FORAGING_ONE_HOT,
     HOPPER,
     KITCHEN_ENVS,
     KITCHEN_STEPS,
@@ -119,6 +121,8 @@ class Row:
 _FORAGING_LARGE, _FORAGING_FOUR = (foraging_shared(steps, [GreedySeats(1_000_000)]) for steps in (4_000_000, 3_000_000))
 _FORAGING_INDEPENDENT = foraging_independent(2_000_000)
 _FORAGING_VDN, _FORAGING_QMIX = foraging_values("vdn", 2_000_000), foraging_values("qmix", 2_000_000)
+_ONE_HOT = foraging_one_hot(2_000_000)
+_ONE_HOT_TEAM = foraging_one_hot(2_000_000, {"team_reward": "sum"}, batch_size=192)
 _TOGETHER = spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, share=True, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
@@ -206,6 +210,8 @@ _ALGORITHM_ROWS = (
     Row(FORAGING_LARGE, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_FORAGING_VDN),
     Row(FORAGING_LARGE, "qmix", 2_000_000, 0.84, 6, tolerance=0.0, compiled=True, own=_FORAGING_QMIX),
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=foraging_shared_experience()),
+    Row(FORAGING_ONE_HOT, "dqn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_ONE_HOT, most_seeds=1),
+    Row(FORAGING_ONE_HOT, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_ONE_HOT_TEAM, most_seeds=1),
     Row(FORAGING_FOUR, "mappo", 3_000_000, 0.70, 5, tolerance=0.0, compiled=True, own=_FORAGING_FOUR, most_seeds=1),
     Row(WAREHOUSE, "mappo", 20_000_000, 21.2, 7, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
     Row(WAREHOUSE_FOUR, "mappo", 20_000_000, 49.4, 12, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),

@@ -103,6 +103,19 @@ def foraging_independent(steps: int, **agents: Any) -> Settings:
     }  # fmt: skip
 
 
+def foraging_one_hot(steps: int, trainer: Mapping[str, Any] | None = None, **agents: Any) -> Settings:
+    """Return the settings of Q-learning by one agent in all seats on foraging with one-hot observations."""
+    return {
+        "trainer": {"num_train_envs": 64, "update_freq": 64, **(trainer or {})},
+        "agents": {
+            "share": True, "identify": True, "network": mt.MLP((128, 128), "relu"), "reward_scale": 10.0,
+            "learning_rate": mt.linear(1e-3, 1e-4, steps), "gamma": 0.95, "batch_size": 512, "learning_starts": 10_000,
+            "update_per_step": 1 / 32, "capacity": 300_000, "tau": 0.01, "epsilon": mt.linear(1.0, 0.05, 200_000),
+            **agents,
+        },
+    }  # fmt: skip
+
+
 def foraging_shared_experience(steps: int = 5_000_000, **agents: Any) -> Settings:
     """Return the settings of shared experience on level-based foraging.
 

@@ -66,9 +66,13 @@ FORAGING = Task(
     "foraging-8x8", "foraging 8x8-2p-2f-coop, native, sum of players", "marltrain/foraging_v3", {"force_coop": True},
     players=2,
 )  # fmt: skip
+_LARGE = {"players": 3, "field_size": (10, 10), "max_num_food": 3, "sight": 10}
 FORAGING_LARGE = Task(
-    "foraging-10x10", "foraging 10x10-3p-3f, native, sum of players", "marltrain/foraging_v3",
-    {"players": 3, "field_size": (10, 10), "max_num_food": 3, "sight": 10}, players=3,
+    "foraging-10x10", "foraging 10x10-3p-3f, native, sum of players", "marltrain/foraging_v3", _LARGE, players=3
+)
+FORAGING_ONE_HOT = Task(
+    "foraging-10x10-one-hot", "foraging 10x10-3p-3f, one-hot observations, native, sum of players",
+    "marltrain/foraging_v3", {**_LARGE, "one_hot_observation": True}, players=3,
 )  # fmt: skip
 FORAGING_FOUR = Task(
     "foraging-15x15", "foraging 15x15-4p-5f, native, sum of players", "marltrain/foraging_v3",
@@ -94,6 +98,6 @@ APPLES = Task("apples", "examples/apples.py (images)", Apples)
 
 TASKS = (
     CARTPOLE, ACROBOT, PENDULUM, CAR, CAR_CONTINUOUS, LANDER, LANDER_CONTINUOUS, SPREAD, SPREAD_CONTINUOUS, TOGETHER,
-    TOGETHER_LONG, REFERENCE, SPEAKER, TAG, ADVERSARY, FORAGING, FORAGING_LARGE, FORAGING_FOUR,
+    TOGETHER_LONG, REFERENCE, SPEAKER, TAG, ADVERSARY, FORAGING, FORAGING_LARGE, FORAGING_ONE_HOT, FORAGING_FOUR,
     WAREHOUSE, WAREHOUSE_FOUR, *KITCHENS, MARINES, STALKERS, OUTNUMBERED, APPLES, CHEETAH, HOPPER,
 )  # fmt: skip

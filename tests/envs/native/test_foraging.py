@@ -176,6 +176,36 @@ def test_loading_by_hand():
     assert column(vector.spec, step)["obs"]["player_1"] == [3, 3, 2, -1, -1, 0, 2, 1, 2, 1, 2, 1, -1, -1, 0]
 
 
+def numbers_of(hots, foods, sight, side, food_level, player_level):
+    """Row, column and level of every object, from one-hots [width] of three players; None for what is missing."""
+    away, near = 2 * sight + 1, min(sight, side - 1) + 1
+    widths = [[away, away, food_level]] * foods + [[away, away, player_level]] * 2 + [[near, near, player_level]]
+    parts = np.split(hots, np.cumsum(np.concatenate(widths))[:-1])
+    return [[int(part.argmax()) if part.any() else None for part in parts[i : i + 3]] for i in range(0, len(parts), 3)]
+
+
+def test_one_hots_by_hand():
+    """Sight of 2 from (2, 1): the food at (1, 1), the player at (1, 2), oneself; (3, 4) and (5, 5) are out of sight."""
+    foods = {(1, 1): 3, (3, 4): 2}
+    vector = started([(1, 2), (2, 1), (5, 5)], [1, 2, 1], foods, one_hot_observation=True)
+    step = vector.step(act(vector.spec, 1, player_0=0))
+    seen = np.array(column(vector.spec, step)["obs"]["player_1"])
+    assert set(seen.tolist()) == {0.0, 1.0}
+    missing = [None] * 3
+    assert numbers_of(seen, 2, 2, 6, 6, 2) == [[1, 2, 2], missing, [1, 3, 0], missing, [2, 1, 1]]
+
+
+def test_one_hots_hold_what_lists_hold_if_all_is_in_sight():
+    both = [NativeVectorEnv(NAME, 20, {**SMALL, "sight": 6, "one_hot_observation": hot}) for hot in (False, True)]
+    for lists, hots in zip(*(vector.reset(3).obs[0].reshape(60, -1) for vector in both), strict=True):
+        *objects, (row, column, level) = numbers_of(hots, 2, 5, 6, 6, 2)
+        own = [row, column, level + 1]
+        foods, others = (
+            [[r + row - 5, c + column - 5, one + 1] for r, c, one in part] for part in (objects[:2], objects[2:])
+        )
+        assert np.concatenate([*foods, own, *others]).tolist() == lists.tolist()
+
+
 FAR = {(4, 1): 1}
 
 
@@ -202,6 +232,7 @@ def test_walking_by_hand(places, foods, moves, after):
         ({"players": 65}, "players must be a whole number from 1 to 64, got 65"),
         ({"max_player_level": [1, 2, 3]}, r"max_player_level must be one number, or one for each player \(2\)"),
         ({"min_player_level": 3}, r"min_player_level must be at most max_player_level .* got \[3, 3\] and \[2, 2\]"),
+        ({"grid_observation": True, "one_hot_observation": True}, "grid_observation and one_hot_observation exclude"),
         ({"min_food_level": 3}, r"min_food_level must be at most max_food_level .* got \[3, 3\] and \[2, 2\]"),
     ],
 )

@@ -12,6 +12,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.envs.native.arguments import number, truth, whole
 from marltrain.envs.native.bounds import COUNT
+from marltrain.envs.native.foraging.one_hots import one_hot_space, see_one_hots
 from marltrain.envs.native.foraging.starts import place_foods, place_players
 from marltrain.envs.native.foraging.text import field_text
 from marltrain.envs.native.foraging.views import list_space, picture_space, see_list, see_pictures
@@ -51,8 +52,11 @@ class Foraging(Game):
         grid_observation: bool = False,
         observe_agent_levels: bool = True,
         penalty: float = 0.0,
+        one_hot_observation: bool = False,
     ) -> None:
         """Declare the game with the original's arguments; defaults that it lacks are those of Foraging-8x8-2p-2f.
+
+        The original lacks `one_hot_observation`.
 
         Levels are one number, or one number per player or food. The latter are assigned in random order in each
         episode.
@@ -62,6 +66,8 @@ class Foraging(Game):
         force_coop: all foods have their highest level.
         grid_observation: grids of players, foods and free places around the player, instead of lists.
         penalty: subtracted from the reward of players whose joint loading fails.
+        one_hot_observation: one-hots of levels, and of places relative to the player, instead of lists; in sight is
+          what is at most `sight` rows and columns away.
 
         The global state is the concatenation of all observations. Raises ConfigError.
         """
@@ -74,8 +80,13 @@ class Foraging(Game):
             heaviest[:] = lowest_three(strongest)
         reach, named = whole("sight", sight), truth("observe_agent_levels", observe_agent_levels)
         if truth("grid_observation", grid_observation):
+            if truth("one_hot_observation", one_hot_observation):
+                raise ConfigError("grid_observation and one_hot_observation exclude each other: leave one of them out")
             seen = picture_space(reach, strongest, heaviest, named)
             self.observe = see_pictures  # type: ignore[method-assign]
+        elif truth("one_hot_observation", one_hot_observation):
+            seen = one_hot_space(rows, columns, reach, strongest, heaviest, named)
+            self.observe = see_one_hots  # type: ignore[method-assign]
         else:
             seen = list_space(rows, columns, strongest, heaviest, named)
         field, places = (0, [rows - 1, columns - 1]), max(players, max_num_food)
