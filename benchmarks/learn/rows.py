@@ -121,14 +121,15 @@ class Row:
 _FORAGING_LARGE, _FORAGING_FOUR = (foraging_shared(steps, [GreedySeats(1_000_000)]) for steps in (4_000_000, 3_000_000))
 _FORAGING_INDEPENDENT = foraging_independent(2_000_000)
 _FORAGING_VDN, _FORAGING_QMIX = foraging_values("vdn", 2_000_000), foraging_values("qmix", 2_000_000)
-_ONE_HOT = foraging_one_hot(2_000_000)
-_ONE_HOT_TEAM = foraging_one_hot(2_000_000, {"team_reward": "sum"}, batch_size=192)
+_ONE_HOT = foraging_one_hot(2_000_000, gamma=0.95, reward_scale=10.0)
+_ONE_HOT_TEAM = foraging_one_hot(1_500_000, {"team_reward": "sum"}, batch_size=192)
 _TOGETHER = spread(1_000_000, TOGETHER.env, epochs=8, minibatches=2)
 _TOGETHER_LONG = spread(
     10_000_000, TOGETHER.env, epochs=8, minibatches=2, share=True, entropy_coef=mt.linear(0.01, 0.0, 8_000_000)
 )
 _LONG: dict[str, Any] = {"update_per_step": 0.006, "epsilon": mt.linear(1.0, 0.05, 1_000_000), "capacity": 500_000}
 _FROM_THE_SUM: dict[str, Any] = {"skip_connection": True, "mixer_gain": 0.1}
+_ONE_HOT_MIXER = foraging_one_hot(1_500_000, {"team_reward": "sum"}, batch_size=192, **_FROM_THE_SUM)
 _MIXING_LONG = mixing(10_000_000, **_LONG, **_FROM_THE_SUM)
 _CENTRAL_LONG = central(
     10_000_000, share=True, straight_through=True, network=mt.MLP((128, 128), "relu"),
@@ -211,7 +212,8 @@ _ALGORITHM_ROWS = (
     Row(FORAGING_LARGE, "qmix", 2_000_000, 0.84, 6, tolerance=0.0, compiled=True, own=_FORAGING_QMIX),
     Row(FORAGING_LARGE, "seac", 5_000_000, 0.85, 5, tolerance=0.0, own=foraging_shared_experience()),
     Row(FORAGING_ONE_HOT, "dqn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_ONE_HOT, most_seeds=1),
-    Row(FORAGING_ONE_HOT, "vdn", 2_000_000, 0.84, 4, tolerance=0.0, compiled=True, own=_ONE_HOT_TEAM, most_seeds=1),
+    Row(FORAGING_ONE_HOT, "vdn", 1_500_000, 0.84, 3, tolerance=0.0, compiled=True, own=_ONE_HOT_TEAM, most_seeds=1),
+    Row(FORAGING_ONE_HOT, "qmix", 1_500_000, 0.84, 5, tolerance=0.0, compiled=True, own=_ONE_HOT_MIXER, most_seeds=1),
     Row(FORAGING_FOUR, "mappo", 3_000_000, 0.70, 5, tolerance=0.0, compiled=True, own=_FORAGING_FOUR, most_seeds=1),
     Row(WAREHOUSE, "mappo", 20_000_000, 21.2, 7, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),
     Row(WAREHOUSE_FOUR, "mappo", 20_000_000, 49.4, 12, tolerance=0.0, compiled=True, own=_WAREHOUSE, most_seeds=1),

@@ -108,8 +108,8 @@ def foraging_one_hot(steps: int, trainer: Mapping[str, Any] | None = None, **age
     return {
         "trainer": {"num_train_envs": 64, "update_freq": 64, **(trainer or {})},
         "agents": {
-            "share": True, "identify": True, "network": mt.MLP((128, 128), "relu"), "reward_scale": 10.0,
-            "learning_rate": mt.linear(1e-3, 1e-4, steps), "gamma": 0.95, "batch_size": 512, "learning_starts": 10_000,
+            "share": True, "identify": True, "network": mt.MLP((128, 128), "relu"), "reward_scale": 20.0,
+            "learning_rate": mt.linear(4e-4, 2e-5, steps), "gamma": 0.9, "batch_size": 512, "learning_starts": 10_000,
             "update_per_step": 1 / 32, "capacity": 300_000, "tau": 0.01, "epsilon": mt.linear(1.0, 0.05, 200_000),
             **agents,
         },
