@@ -197,7 +197,7 @@ def test_one_hots_by_hand():
 
 def test_one_hots_hold_what_lists_hold_if_all_is_in_sight():
     both = [NativeVectorEnv(NAME, 20, {**SMALL, "sight": 6, "one_hot_observation": hot}) for hot in (False, True)]
-    for lists, hots in zip(*(vector.reset(3).obs[0].reshape(60, -1) for vector in both), strict=True):
+    for lists, hots in zip(*(np.asarray(vector.reset(3).obs[0]).reshape(60, -1) for vector in both), strict=True):
         *objects, (row, column, level) = numbers_of(hots, 2, 5, 6, 6, 2)
         own = [row, column, level + 1]
         foods, others = (
