@@ -117,6 +117,10 @@ class FusedArguments:
         self.fill("time", [ring.now for ring in self.rings])
         self._recorder.streams.torn = True  # an interrupt may occur between the call and the counts
 
+    def leave(self) -> None:
+        """End a call that has made no batch step."""
+        self._recorder.streams.torn = False
+
     def finish(self, decided: int, begun: int) -> None:
         """Count rows that compiled code has written: those with decisions, and those begun after the newest one."""
         for ring in self.rings:

@@ -74,32 +74,56 @@ class HalvesCollector(stepped.SteppedCollector):
         for part in self._parts:
             part.follow(actors)
         result = self._overlapped(step, most)
-        give_back(self._parts, actors)
+        if result[0]:
+            give_back(self._parts, actors)
         return result
 
     def _overlapped(self, step: Step, most: int) -> tuple[int, bool]:
         """Make batch steps; return their number, and whether the outcome of the last one is recorded."""
         given, made, until, noises = self._arguments, 0, perf_counter() + stepped.SECONDS, self._drawn()
         for part in self._parts:
-            part.start(step, noises)
-        while True:
+            self._start(part, step, noises)
+        while noises and self._error is None:
             given.record["before"] = made
-            made += 1
-            noises = self._drawn() if made < most and perf_counter() < until else []
-            for part, move in zip(self._parts, self.moves, strict=True):
-                part.finish()
-                move.run()
-                if given.special or given.last:
-                    break
-                if noises:
-                    part.start(step, noises)
-            if over := given.special or given.last:
-                self._drop(noises)
+            noises = self._drawn() if made + 1 < most and perf_counter() < until else []
+            if not self._moved(step, noises):
+                break
+            made, last = made + 1, given.last
             if given.special:
-                return made, False
+                break
             self.records.run()
-            if over or not noises:
-                return made, True
+            if last:
+                break
+        self._drop(noises)
+        return made, not given.special
+
+    def _start(self, part: ActPart, step: Step, noises: Sequence[Noises]) -> None:
+        """Start the acts of a part; an error of an agent is kept, since other parts may have to be stepped yet."""
+        try:
+            part.start(step, noises)
+        except Exception as error:
+            self._error = error
+
+    def _moved(self, step: Step, noises: Sequence[Noises]) -> bool:
+        """Step all parts, and start their next acts; return False if an agent fails before the first part is stepped.
+
+        If an agent fails later, its error is raised at once: only some environments have been stepped.
+        """
+        given = self._arguments
+        for part, move in zip(self._parts, self.moves, strict=True):
+            try:
+                part.finish()
+            except Exception as error:
+                if part is not self._parts[0]:
+                    raise
+                self._error = error
+                return False
+            move.run()
+            if given.special or given.last:
+                break
+            if noises and self._error is None:
+                self._start(part, step, noises)
+        return True
 
     def _drawn(self) -> list[Noises]:
         """Draw the noise of a batch step for each learner."""

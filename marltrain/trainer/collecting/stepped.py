@@ -65,9 +65,7 @@ class SteppedCollector:
 
         An error of an agent is raised by the next call, if batch steps were made before it: they count.
         """
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        self._raise_error()
         given = self._arguments
         most = min([most, given.room, *(scheduler.steps_left for scheduler in self._schedulers)])
         if most < 1:
@@ -78,11 +76,20 @@ class SteppedCollector:
         for work in (*self.moves, self.records):
             work.most = self._bound()
         result, recorded = self._made(step, most)
+        if not result:
+            given.leave()
+            self._raise_error()
         given.finish(result, result if recorded else result - 1)
         return Collected(step, result, recorded, ended=given.ended.taken())
 
     def settle(self) -> None:
         """Nothing is ahead."""
+
+    def _raise_error(self) -> None:
+        """Raise the error of an agent, if there is one."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def _bound(self) -> int:
         """Return the largest number of threads: that of the agents' frameworks."""
@@ -90,14 +97,15 @@ class SteppedCollector:
         return max((actor.backend.threads() for actor in actors if actor is not None), default=1)
 
     def _made(self, step: Step, most: int) -> tuple[int, bool]:
-        """Make batch steps; return their number, and whether the outcome of the last one is recorded."""
+        """Make batch steps; return their number, and whether the outcome of the last one is recorded.
+
+        An error of an agent ends them, and is kept.
+        """
         given, made, until = self._arguments, 0, perf_counter() + SECONDS
         while True:
             try:
                 self.recorder.act(step)
             except Exception as error:
-                if not made:
-                    raise
                 self._error = error
                 return made, True
             given.record["before"] = made

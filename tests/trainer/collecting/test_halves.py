@@ -13,11 +13,12 @@ import pytest
 import torch
 
 import marltrain as mt
+from marltrain.core.errors import AgentError
 from marltrain.policies.backends.torch.places import cpu_as_gpu
 from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
 from marltrain.trainer.collecting import halves, stepped, work
 from marltrain.trainer.collecting.halves import HalvesCollector
-from marltrain.trainer.collecting.rollout import SyncCollector
+from marltrain.trainer.collecting.rollout import Actors, Recorder, SyncCollector
 from marltrain.trainer.collecting.stepped import SteppedCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from marltrain.trainer.training.make_collector import make_collector
@@ -28,6 +29,7 @@ from tests.trainer.collecting.test_fused import (
     SETTINGS,
     SPREAD,
     Counting,
+    Fading,
     Looking,
     assert_same,
     mappo,
@@ -70,6 +72,8 @@ def in_parts(monkeypatch, parts):
         pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), {"record": ["steps"]}, id="recorded fields"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"mask": [1, 0], "exploring": [1, 0]}, id="masks"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"rotate": True, **MANY}, id="changing seats"),
+        pytest.param(Fading, lambda: ppo(Fading, {}), {}, id="players that wait and die"),
+        pytest.param(Fading, lambda: dqn(Fading, {}, capacity=90), {}, id="players that wait and die, the ring wraps"),
     ],
 )  # fmt: skip
 def test_runs_equal_single_steps(env, make, settings, monkeypatch):
@@ -86,7 +90,12 @@ def test_runs_equal_single_steps(env, make, settings, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("env", "settings"), [pytest.param(SPREAD, {}, id="no turns"), *LONG * [pytest.param(TICTACTOE, MANY, id="turns")]]
+    ("env", "settings"),
+    [
+        pytest.param(SPREAD, {}, id="no turns"),
+        *LONG * [pytest.param(TICTACTOE, MANY, id="turns")],
+        pytest.param(Fading, {}, id="players that wait and die"),
+    ],
 )
 def test_runs_with_carries_equal_single_steps(env, settings, monkeypatch):
     """Rows of a sigmoid or a tanh are rounded by their place: in two parts the numbers are near, in one part equal."""
@@ -141,6 +150,37 @@ def test_acts_are_dropped_with_their_noise_where_enough_episodes_have_ended(monk
         found.append(left)
     assert_same(*found)
     assert sum(dropped) > 3
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind", "method", "calls", "made"),
+    [
+        (1, Recorder, "finish", 0, 0), (2, Recorder, "finish", 12, 6), (2, Recorder, "finish", 13, None),
+        (2, Actors, "start", 1, 0), (2, Actors, "start", 12, 6), (2, Actors, "start", 13, 6),
+    ],
+)  # fmt: skip
+def test_an_error_of_an_agent_counts_the_batch_steps_before_it(parts, kind, method, calls, made, monkeypatch):
+    """An act of the first batch step fails, or of the seventh: six batch steps of 5 environments are counted.
+
+    The rows are torn only where one of two parts has been stepped before.
+    """
+    in_parts(monkeypatch, parts)
+    monkeypatch.setattr(stepped, "SECONDS", 3600.0)
+    whole, left = getattr(kind, method), [calls]
+
+    def failing(*given):
+        left[0] -= 1
+        if left[0] < 0:
+            raise AgentError("no idea")
+        return whole(*given)
+
+    monkeypatch.setattr(kind, method, failing)
+    output: Any = trainer(SPREAD, {}, **{**SETTINGS, "test_freq": None, "run_dir": None})
+    with pytest.raises(AgentError, match="no idea"):
+        output.train(ppo(SPREAD, {}), [1, 1, 1], plot=False)
+    streams = output.run.context.streams
+    assert streams.torn is (made is None)
+    assert (output.run.counters.env_steps, streams.rings[0].now) == (5 * (made or 0), made or 0)
 
 
 def test_agents_without_a_gpu_and_sets_of_policies_act_before_the_games_are_stepped():

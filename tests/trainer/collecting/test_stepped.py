@@ -15,13 +15,29 @@ from marltrain.trainer.collecting.rollout import Recorder, SyncCollector
 from marltrain.trainer.collecting.stepped import SteppedCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.tiers import LONG
-from tests.trainer.collecting.test_fused import CARTPOLE, SETTINGS, SPREAD, Counting, Looking, assert_same, mappo, train
+from tests.trainer.collecting.test_fused import (
+    CARTPOLE,
+    SETTINGS,
+    SPREAD,
+    Counting,
+    Fading,
+    Looking,
+    assert_same,
+    mappo,
+    train,
+)
 from tests.trainer.collecting.test_fused_games import run_league
 from tests.trainer.collecting.test_fused_sets import dqn_against_dqn, run as run_set
 from tests.trainer.collecting.test_fused_turns import KUHN, MANY, TICTACTOE
 from tests.trainer.running import SMALL, dqn, ppo, tables, trainer, weights
 
 GRU: dict[str, Any] = {"network": mt.GRU((6,), units=7, sequence_length=4), "minibatches": 2, "epochs": 1}
+FADING: list[tuple[str, Any, dict[str, Any]]] = [
+    ("ppo", lambda: ppo(Fading, {}), {}),
+    ("dqn with a ring that wraps", lambda: dqn(Fading, {}, capacity=90), {}),
+    ("carries", lambda: mt.make_agents("ppo", Fading, seed=0, share=True, **GRU), {}),
+    ("joined observations", lambda: mappo(Fading), {"team_reward": "mean"}),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +102,7 @@ def test_threads_make_the_same_run(env, make, settings, set_threads):
         pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), {"record": ["steps"]}, id="recorded fields"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"collect": "overlap", **MANY}, id="asynchronous updates"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"mask": [1, 0], "exploring": [1, 0]}, id="masks"),
+        *(pytest.param(Fading, make, settings, id=f"players that die, {name}") for name, make, settings in FADING),
     ],
 )  # fmt: skip
 def test_runs_equal_single_steps(env, make, settings, set_threads):
@@ -124,11 +141,12 @@ def test_resume_in_the_middle_of_an_episode(tmp_path):
     assert_same((weights(again), tables(result)), (weights(agents), whole[2]))
 
 
-def test_an_error_of_an_agent_counts_the_batch_steps_before_it(monkeypatch):
-    """The seventh act fails: six batch steps of 5 environments are counted, as in single steps."""
+@pytest.mark.parametrize("made", [0, 6])
+def test_an_error_of_an_agent_counts_the_batch_steps_before_it(made, monkeypatch):
+    """The first act fails, or the seventh: six batch steps of 5 environments are counted, as in single steps."""
     act = Recorder.act
     for callbacks in ([], [Looking()]):
-        left = [6]
+        left = [made]
 
         def failing(recorder, step, left=left):
             left[0] -= 1
@@ -140,7 +158,7 @@ def test_an_error_of_an_agent_counts_the_batch_steps_before_it(monkeypatch):
         output: Any = trainer(SPREAD, {}, **{**SETTINGS, "test_freq": None, "run_dir": None}, callbacks=callbacks)
         with pytest.raises(AgentError, match="no idea"):
             output.train(ppo(SPREAD, {}), [1, 1, 1], plot=False)
-        assert (output.run.counters.env_steps, output.run.context.streams.rings[0].now) == (30, 6)
+        assert (output.run.counters.env_steps, output.run.context.streams.rings[0].now) == (5 * made, made)
         assert not output.run.context.streams.torn
 
 
