@@ -62,7 +62,7 @@ class Updates:
         """Make the updates of schedulers that are due; those that are made in actors are made at the same time."""
         defers = not self._events.callbacks.interfering(["on_update_start", "on_update_end"])
         for scheduler in due:
-            scheduler.defers = defers
+            scheduler.defers = defers and scheduler.lag is None  # a lag is recorded with the metrics of its own update
         result = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
         while any(scheduler.advance for scheduler in due):
             for metrics, scheduler in zip(result, due, strict=True):

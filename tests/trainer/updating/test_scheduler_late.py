@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ import pytest
 import marltrain as mt
 from marltrain.policies.backends.torch.places import cpu_as_gpu
 from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
+from marltrain.trainer.training.updates import Updates
 from marltrain.trainer.updating.scheduler import NotFiniteError
 from tests.gpu import runs
 from tests.trainer.running import tables
@@ -84,3 +86,14 @@ def test_checkpoints_hold_late_metrics(tmp_path):
         found = runs.train("dqn", again, 192, tmp_path / "run", resume=True)
     assert not runs.different(whole, again)
     assert found["num_gradient_steps"] == expected["num_gradient_steps"] > 0
+
+
+def test_a_lag_is_recorded_with_the_metrics_of_its_own_update():
+    """An update of rows that runners made with older weights waits for its metrics, others need not."""
+    updates: Any = object.__new__(Updates)
+    updates._events = SimpleNamespace(callbacks=SimpleNamespace(interfering=lambda _: ""))
+    updates._counters, updates._most = SimpleNamespace(env_steps=0), None
+    made: list[Any] = [SimpleNamespace(lag=lag, advance=None, times_due=0) for lag in (None, 2)]
+    for number, scheduler in enumerate(made):
+        scheduler.update = lambda *_, number=number, own=scheduler: {} if own.defers else {f"{number}": {"loss": 1.0}}
+    assert updates._updated(made) == {"1": {"loss": 1.0, "lag": 2.0}}
