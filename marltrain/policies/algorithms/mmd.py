@@ -56,6 +56,7 @@ class MMDAlgorithm(CentralCritic):
 
     name = "mmd"
     Settings: ClassVar[type[MMDSettings]] = MMDSettings
+    reads_arrays = False
 
     def __init__(self, settings: MMDSettings, layout: Layout, action_space: Space) -> None:
         """Raise SpecError for continuous actions: a normal distribution over them has no uniform magnet."""

@@ -79,6 +79,7 @@ class PPOAlgorithm(ActorCritic):
     name = "ppo"
     Settings: ClassVar[type[PPOSettings]] = PPOSettings
     replays = corrects_lag = True
+    reads_arrays = False
 
     def __init__(self, settings: PPOSettings, layout: Layout, action_space: Space) -> None:
         """See `ActorCritic`; with `target_kl`, updates end where approx_kl exceeds 1.5 times it.

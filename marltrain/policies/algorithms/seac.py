@@ -38,6 +38,7 @@ class SEACAlgorithm(A2CAlgorithm):
     """
 
     name = "seac"
+    reads_arrays = False
     corrects_lag = False  # its loss corrects for the rows of other agents only
     Settings: ClassVar[type[SEACSettings]] = SEACSettings
     recurrent = ()  # the carries of another agent's rows are those of its networks

@@ -90,6 +90,7 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
     name = "vdac"
     Settings: ClassVar[type[VDACSettings]] = VDACSettings
     on_policy = True
+    reads_arrays = False
     recurrent = ()
     update_freq = 80
 

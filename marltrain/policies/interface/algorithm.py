@@ -193,7 +193,8 @@ class Algorithm:
     reads_arrays: ClassVar[bool] = True
     """Whether `prepare`, `prepare_team`, `adapted` or `row_errors` may read observations, legal actions, actions,
     extras or global states of the `batch` as arrays. False: as `tensors` only; on a GPU these columns are then
-    gathered there, see `memory.wide_columns`, and are tensors in the batch, too."""
+    gathered there, see `memory.wide_columns`, and are tensors in the batch, too. It holds for the methods that its
+    class defines: a subclass that overrides one of them sets it again."""
     ends_update: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
     """Function that ends updates over a rollout early; None: all gradient passes are made.
 

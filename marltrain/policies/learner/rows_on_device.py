@@ -21,6 +21,11 @@ MOST_SHARE = 0.5
 LEAST_BYTES = 2**19
 """Bytes of observations and global states from which on a batch of replay is gathered on a GPU: a gather takes a dozen
 operations there, so that smaller batches are gathered and sent in less time by main memory."""
+_USUAL = {
+    "prepare": Algorithm.prepare, "adapted": Algorithm.adapted, "row_errors": None,
+    "prepare_team": JointAlgorithm.prepare_team,
+}  # fmt: skip
+"""The methods that get a whole batch, as algorithms have them that do not define them."""
 
 
 class Learning(Stack, Protocol):
@@ -62,18 +67,26 @@ def _row_bytes(learner: Learning) -> int:
 
 def _hindrance(learner: Learning) -> str:
     """Return what needs the observations of batches as arrays, "" if nothing does."""
-    algorithm, needs, kind = learner.algorithm, learner.needs, type(learner.algorithm)
+    algorithm, needs = learner.algorithm, learner.needs
     replay = needs.replay
-    usual = {"prepare": Algorithm.prepare, "adapted": Algorithm.adapted, "prepare_team": JointAlgorithm.prepare_team}
-    prepares = algorithm.row_errors is not None or any(
-        getattr(kind, name, function) is not function for name, function in usual.items()
-    )
     reasons = {
         "strategy= divides batches over devices": learner.backend.strategy is not None,
         "observations are normalized": any(name in learner.weights.statistics for name in NORMALIZED),
         "its goals are replaced": replay is not None and bool(replay.with_goals),
         "it learns from a reservoir": bool(needs.reservoir),
         "it computes rewards by a reward model": getattr(algorithm, "reward_model", None) is not None,
-        "its `prepare` may read arrays": prepares and algorithm.reads_arrays,
+        "its `prepare` may read arrays": reads_arrays(algorithm),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def reads_arrays(algorithm: Algorithm) -> bool:
+    """Return whether a method of an algorithm that gets a whole batch may read arrays, see `Algorithm.reads_arrays`.
+
+    A subclass that overrides such a method without the flag does not inherit the flag.
+    """
+    kind = type(algorithm)
+    own = [name for name, function in _USUAL.items() if getattr(kind, name, function) is not function]
+    definers = [next(cls for cls in kind.__mro__ if name in vars(cls)) for name in own]
+    set_later = "row_errors" not in own and algorithm.row_errors is not None
+    return any(vars(cls).get("reads_arrays", True) for cls in definers) or (set_later and algorithm.reads_arrays)
