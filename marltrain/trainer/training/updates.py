@@ -60,9 +60,8 @@ class Updates:
 
     def _updated(self, due: Sequence[UpdateScheduler]) -> Metrics:
         """Make the updates of schedulers that are due; those that are made in actors are made at the same time."""
-        defers = not self._events.callbacks.interfering(["on_update_start", "on_update_end"])
         for scheduler in due:
-            scheduler.defers = defers and scheduler.lag is None  # a lag is recorded with the metrics of its own update
+            scheduler.defers = self._defers
         result = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
         while any(scheduler.advance for scheduler in due):
             for metrics, scheduler in zip(result, due, strict=True):
@@ -71,6 +70,14 @@ class Updates:
             scheduler.times_due += 1
         parts = map(_with_lag, due, result)
         return {label: values for metrics in parts for label, values in metrics.items()}
+
+    @property
+    def _defers(self) -> bool:
+        """Whether metrics may be late: those of all learners, since they are recorded together, and without a lag."""
+        if self._events.callbacks.interfering(["on_update_start", "on_update_end"]):
+            return False
+        learning = [scheduler for scheduler in self.schedulers if scheduler.learn.any()]
+        return all(scheduler.lag is None and scheduler.seated.learner.begins_updates for scheduler in learning)
 
     def add(self, made: Iterable[UpdateMetrics]) -> None:
         """Count updates that the collector has made, and call the callbacks for them."""

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import marltrain as mt
@@ -14,6 +15,7 @@ from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
 from marltrain.trainer.training.updates import Updates
 from marltrain.trainer.updating.scheduler import NotFiniteError
 from tests.gpu import runs
+from tests.gpu.runs import SPREAD
 from tests.trainer.running import tables
 
 CART = "gymnasium/CartPole-v1"
@@ -88,12 +90,42 @@ def test_checkpoints_hold_late_metrics(tmp_path):
     assert found["num_gradient_steps"] == expected["num_gradient_steps"] > 0
 
 
-def test_a_lag_is_recorded_with_the_metrics_of_its_own_update():
-    """An update of rows that runners made with older weights waits for its metrics, others need not."""
+def test_metrics_of_learners_of_which_one_waits_are_recorded_together():
+    """The third agent computes without captures: all metrics of an update come with one call, and none after it."""
+    seen: list[tuple[int, int, int]] = []
+    own: dict[str, Any] = {"network": mt.MLP((8,)), "learning_starts": 8, "capacity": 100}
+    other = mt.make_agents("dqn", SPREAD, seed=3, device="cpu", **own)[2:]
+    with cpu_as_gpu(RecordedCapture()):
+        agents = mt.make_agents("dqn", SPREAD, seed=3, device="cpu", jit_compile=True, **own)[:2] + other
+
+        def note(moment: mt.Moment) -> None:
+            seen.append((moment.updates, moment.env_steps, len(moment.data["metrics"])))
+
+        trainer = mt.DecentralizedTrainer(
+            SPREAD, num_train_envs=2, update_freq=4, batch_size=8, seed=5, run_dir=False, progress=False,
+            test_freq=None, callbacks=[mt.LambdaCallback(only_watches=True, on_update_end=note)], steps_per_train=20,
+        )  # fmt: skip
+        trainer.train(agents, [1, 1, 1], plot=False)
+    assert seen == [(1, 8, 3), (2, 12, 3), (3, 16, 3), (4, 20, 3)]
+
+
+@pytest.mark.parametrize(
+    ("lags", "captured", "learning", "expected"),
+    [
+        ([None, None], [True, True], [True, True], True),
+        ([None, 2], [True, True], [True, True], False),
+        ([None, None], [True, False], [True, True], False),
+        ([None, None], [True, False], [True, False], True),
+    ],
+)
+def test_metrics_are_late_if_those_of_all_learners_are(lags, captured, learning, expected):
+    """A lag is recorded with the metrics of its own update."""
     updates: Any = object.__new__(Updates)
     updates._events = SimpleNamespace(callbacks=SimpleNamespace(interfering=lambda _: ""))
-    updates._counters, updates._most = SimpleNamespace(env_steps=0), None
-    made: list[Any] = [SimpleNamespace(lag=lag, advance=None, times_due=0) for lag in (None, 2)]
-    for number, scheduler in enumerate(made):
-        scheduler.update = lambda *_, number=number, own=scheduler: {} if own.defers else {f"{number}": {"loss": 1.0}}
-    assert updates._updated(made) == {"1": {"loss": 1.0, "lag": 2.0}}
+    updates.schedulers = [
+        SimpleNamespace(
+            lag=lag, seated=SimpleNamespace(learner=SimpleNamespace(begins_updates=begins)), learn=np.array([learns])
+        )
+        for lag, begins, learns in zip(lags, captured, learning, strict=True)
+    ]
+    assert updates._defers is expected
