@@ -13,10 +13,11 @@ others. Figures are printed as tables, and written with the versions to a JSON f
                 environment, one update an env step; its observations are random
     image       DQN, 84x84x4 pixels, three convolutions, batches of 32, an update every four env steps; random images
 
-A rate is env steps per second of wall time, learning included, after a warm-up. `--device cpu` runs the same code on a
-machine without a GPU, whose CPU stands for it; captured calls are then carried out one operation after the other, twice
-and with checks, so that their rates say nothing. `--small` takes small networks, images and numbers of environments.
-benchmarks/gpu.txt names the packages that the script needs.
+A rate is env steps per second of wall time, learning included, after a warm-up. Processes have one thread, and those
+of spread up to eight, also where the CPU computes. `--device cpu` runs the same code on a machine without a GPU, whose
+CPU stands for it; captured calls are then carried out one operation after the other, twice and with checks, so that
+their rates say nothing. `--small` takes small networks, images and numbers of environments. benchmarks/gpu.txt names
+the packages that the script needs.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 Row = dict[str, Any]
 SECONDS = {"algorithms": 150.0, "killed": 60.0, "spread": 110.0, "continuous": 60.0, "image": 60.0}
 """Limits of the parts in seconds, with `--minutes 6`; they grow with it."""
 TOGETHER = ("algorithms", "killed")
 """Parts without rates, whose processes run at the same time."""
+THREADS = {"spread": 8}
+"""Largest number of threads of a part's process; else 1. Native games divide their environments among threads."""
 MODES = {"cpu": (False, False), "cpu, compiled": (False, True), "gpu": (True, False), "gpu, captured": (True, True)}
 """Name -> whether the GPU computes, and `jit_compile`."""
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -253,8 +254,9 @@ def command(asked: argparse.Namespace) -> list[str]:
 def part(asked: argparse.Namespace, name: str, limit: float, lane: int = 0, lanes: int = 1) -> list[Row]:
     """Run a part, or one lane of it, in a process; return its rows, with one for what failed."""
     own = [*command(asked), "--part", name, "--lane", str(lane), "--lanes", str(lanes)]
+    threads = {"OMP_NUM_THREADS": str(min(THREADS.get(name, 1), cores()))}
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(own, stdout=said, stderr=errors, start_new_session=True)
+        child = subprocess.Popen(own, stdout=said, stderr=errors, start_new_session=True, env={**os.environ, **threads})
         try:
             code: int | str = child.wait(max(1.0, limit))
         except subprocess.TimeoutExpired:
@@ -269,6 +271,11 @@ def part(asked: argparse.Namespace, name: str, limit: float, lane: int = 0, lane
     return rows
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def versions() -> Row:
     """Return the machine and the versions."""
     import numba
@@ -276,9 +283,8 @@ def versions() -> Row:
     import torch
 
     card = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "card": card, "cores": cores, "python": platform.python_version(), "torch": torch.__version__,
+        "card": card, "cores": cores(), "python": platform.python_version(), "torch": torch.__version__,
         "cuda": torch.version.cuda, "numba": numba.__version__, "numpy": numpy.__version__,
     }  # fmt: skip
 
@@ -311,7 +317,7 @@ def measure_all(asked: argparse.Namespace) -> bool:
         figures.setdefault(name, []).extend(rows)
         asked.out.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
-    lanes = max(1, min(4, (result["machine"]["cores"] or 2) // 2))
+    lanes = max(1, min(8, cores() // 2))
     names = [name for name in PARTS if asked.only is None or name in asked.only]
     with ThreadPoolExecutor(lanes + 1) as pool:
         jobs: dict[Any, str] = {}
