@@ -83,6 +83,9 @@ class RunnerCollector:
             self._orders.forget()
         return Collected(step, 1)
 
+    def close(self) -> None:
+        """Its threads are those of the runners, which end with the environments."""
+
     def settle(self) -> None:
         """Bring the runners to the Step that was given last.
 

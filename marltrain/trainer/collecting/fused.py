@@ -219,6 +219,9 @@ class FusedCollector:
     def settle(self) -> None:
         """Nothing is ahead."""
 
+    def close(self) -> None:
+        """Its threads are those of all compiled calls of the process."""
+
     def _prepare_updates(self, most: int) -> int:
         """Prepare the updates of the next batch steps; return the number of steps allowed."""
         for scheduler in self._schedulers:

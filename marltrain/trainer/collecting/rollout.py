@@ -263,6 +263,9 @@ class Collector(Protocol):
         Raises NotRepeatedError for environments that must repeat steps for this, and do not.
         """
 
+    def close(self) -> None:
+        """End the threads of the collector at the end of a run; a later `advance` starts new ones."""
+
 
 class SyncCollector:
     """Makes one batch step at a time, for any environment; see `Collector`."""
@@ -280,3 +283,6 @@ class SyncCollector:
 
     def settle(self) -> None:
         """Nothing is ahead."""
+
+    def close(self) -> None:
+        """There are no threads."""

@@ -85,6 +85,10 @@ class SteppedCollector:
     def settle(self) -> None:
         """Nothing is ahead."""
 
+    def close(self) -> None:
+        """End the threads that step the games."""
+        self.threads.close()
+
     def _raise_error(self) -> None:
         """Raise the error of an agent, if there is one."""
         if self._error is not None:

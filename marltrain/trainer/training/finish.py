@@ -76,7 +76,14 @@ def _last_works(run: Run, plot: bool, failed: bool) -> list[Callable[[], Any]]:
     tables += [partial(_plot, run)] if plot else []
     files = [partial(_save_last, run), *(partial(write_table, run, table) for table in tables)]
     save_last, *write_tables = [partial(_unless_leaving, run, work) for work in files]
-    return [run.updates.settle, save_last, run.context.streams.abandon, *write_tables, partial(_close, run, failed)]
+    return [
+        run.collector.close,
+        run.updates.settle,
+        save_last,
+        run.context.streams.abandon,
+        *write_tables,
+        partial(_close, run, failed),
+    ]
 
 
 def _unless_leaving(run: Run, work: Callable[[], Any]) -> None:

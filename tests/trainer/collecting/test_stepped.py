@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,13 @@ def test_threads_make_the_same_run(env, make, settings, set_threads):
     expected, found = runs_of(env, make, (1, 2, 3, 64), set_threads, **settings)
     for result in found:
         assert_same(result, expected)
+
+
+def test_the_threads_end_with_the_run(set_threads):
+    set_threads(3)
+    output, _ = train(SPREAD, ppo(SPREAD, {}), run_dir=None)
+    assert blocks(output) == [3, 3]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("marltrain-step")]
 
 
 @pytest.mark.parametrize(
