@@ -24,8 +24,8 @@ from tests.policies.agents.tianshou.interpreted import interpret
 from tests.tiers import LONG
 from tests.trainer.running import without_pictures
 
-LONG_ONLY = ["docs/api_examples/tools.md"]
-"""Pages that are executed in the long tier only; the guide executes the same functions."""
+LONG_ONLY = ["docs/api_examples/tools.md", "docs/learning_together.md", "docs/rivals.md"]
+"""Pages that are executed in the long tier only: other pages execute their functions, and they take longest."""
 MARKDOWN = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in MARKDOWN if LONG or page not in LONG_ONLY]
 TEST_EPISODES = 4

@@ -7,6 +7,7 @@ import torch
 
 import marltrain as mt
 from marltrain.trainer.collecting import fused
+from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, assert_same, train
 from tests.trainer.collecting.test_fused_games import run_league
 from tests.trainer.collecting.test_fused_sets import dqn_against_dqn, run as run_set
@@ -51,15 +52,17 @@ def test_threads_make_the_same_run(env, make, set_threads):
         assert_same(result, found[0])
 
 
-def test_threads_make_the_same_run_of_rivals(set_threads):
-    found = []
-    for threads in (1, 2):
-        set_threads(threads)
-        runs = [
-            train(TICTACTOE, dqn(TICTACTOE, {}), run_dir=None, rotate=True), run_league(lambda: ppo(TICTACTOE, {})),
-            run_set(dqn_against_dqn(TICTACTOE), TICTACTOE),
-        ]  # fmt: skip
-        assert [output.run.collector.blocks for output, _ in runs] == [threads] * 3
-        found.append([left for _, left in runs])
-    for one, other in zip(*found, strict=True):
-        assert_same(one, other)
+if LONG:
+
+    def test_threads_make_the_same_run_of_rivals(set_threads):
+        found = []
+        for threads in (1, 2):
+            set_threads(threads)
+            runs = [
+                train(TICTACTOE, dqn(TICTACTOE, {}), run_dir=None, rotate=True), run_league(lambda: ppo(TICTACTOE, {})),
+                run_set(dqn_against_dqn(TICTACTOE), TICTACTOE),
+            ]  # fmt: skip
+            assert [output.run.collector.blocks for output, _ in runs] == [threads] * 3
+            found.append([left for _, left in runs])
+        for one, other in zip(*found, strict=True):
+            assert_same(one, other)

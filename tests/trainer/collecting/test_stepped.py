@@ -103,7 +103,8 @@ def test_the_threads_end_with_the_run(set_threads):
     ("env", "make", "settings"),
     [
         pytest.param(SPREAD, lambda: mt.make_agents("ppo", SPREAD, seed=0, **GRU), {}, id="carries"),
-        pytest.param(TICTACTOE, lambda: mt.make_agents("ppo", TICTACTOE, seed=0, **GRU), MANY, id="carries and turns"),
+        *LONG
+        * [pytest.param(TICTACTOE, lambda: mt.make_agents("ppo", TICTACTOE, seed=0, **GRU), MANY, id="carries, turns")],
         pytest.param(SPREAD, lambda: mappo(SPREAD), {"team_reward": "mean"}, id="joined observations, team reward"),
         pytest.param(SPREAD, lambda: mt.make_agents("qmix", SPREAD, seed=0, learning_starts=20, network=SMALL),
                      {"team_reward": "sum"}, id="a team that learns from transitions"),
