@@ -209,7 +209,8 @@ def rates(
         marks: list[tuple[float, int]] = []
 
         def mark(moment: Any) -> None:
-            marks.append((time.perf_counter(), moment.env_steps))
+            if not marks or moment.env_steps > marks[-1][1]:  # several updates can follow the same env step
+                marks.append((time.perf_counter(), moment.env_steps))
             if len(marks) > 3 and marks[-1][0] - marks[2][0] > asked.seconds:
                 moment.stop("measured")
 
