@@ -186,6 +186,7 @@ class ActorCritic(Algorithm):
         `value` and `target` are in the critic's units.
         """
         from marltrain.policies.algorithms.returns import gae
+        from marltrain.policies.algorithms.rollout_metrics import rollout_metrics
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")
@@ -330,23 +331,3 @@ def _check_networks(name: str, settings: Any) -> None:
             f'{name}: normalize_values="popart" rescales the last layer of the critic, which is a model of your own, '
             f'{type(critic).__name__}: use normalize_values="valuenorm", or MLP() or CNN() for the critic'
         )
-
-
-def rollout_metrics(batch: Rollout, value: Array, target: Array) -> dict[str, Array]:
-    """Return metrics [K] of an agent's own new rows: of rewards, and the critic's values and targets; NaN if none."""
-    from marltrain.policies.algorithms.returns import explained_variance
-
-    weight = batch.fresh_weight if batch.own is None else batch.fresh_weight * batch.own
-    total = weight.sum(1, dtype=np.float64)
-    columns = batch.reward, value, target, target - value
-    with np.errstate(invalid="ignore"):
-        reward_mean, value_mean, return_mean, return_change = ((weight * own).sum(-1) / total for own in columns)
-    largest = np.where(weight > 0, batch.reward, -np.inf).max(1)
-    return {
-        "explained_variance": explained_variance(value, target, weight),
-        "reward_mean": reward_mean,
-        "reward_max": np.where(total > 0, largest, np.nan),
-        "value_mean": value_mean,
-        "return_mean": return_mean,
-        "return_change": return_change,
-    }

@@ -14,7 +14,6 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
-from marltrain.policies.algorithms.actor_critic import rollout_metrics
 from marltrain.policies.algorithms.central_critic import MOST_VALUES, CentralCriticSettings, CentralInput
 from marltrain.policies.batches.batch import Acted, ActInputs, Batch, Rollout
 from marltrain.policies.batches.tensor_batch import WholeBatch
@@ -179,6 +178,7 @@ class COMAAlgorithm(Algorithm):
     ) -> WholeBatch:
         """Add `target` (TD(lambda)), `critic_weight`, by which rows train the critic, and metrics of the rollout."""
         from marltrain.policies.algorithms.returns import gae
+        from marltrain.policies.algorithms.rollout_metrics import rollout_metrics
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")

@@ -6,7 +6,6 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import program
-from marltrain.policies.batches.normalization import SAME
 
 
 @program
@@ -122,21 +121,3 @@ def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
     value, boot_value = (np.ascontiguousarray(values, np.float32) for values in (value, boot_value))
     following: Array = _next_values(value, boot_value, np.ascontiguousarray(boot, np.int64))
     return following
-
-
-def explained_variance(prediction: Array, target: Array, weight: Array) -> Array:
-    """Return 1 - Var[target - prediction] / Var[target] of each agent, [K] float64; NaN for constant targets.
-
-    prediction, target, weight: [K, B]; the variances are weighted. Targets that differ by their rounding are constant.
-    """
-    return np.array([_explained(*rows) for rows in zip(prediction, target, weight, strict=True)])
-
-
-def _explained(prediction: Array, target: Array, weight: Array) -> float:
-    """Return the value of one agent, from rows [B]: those of all agents at once take more memory than caches hold."""
-    target, total = np.asarray(target, np.float64), weight.sum(dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.stack([target, target - prediction])
-        mean = (weight * values).sum(-1) / total
-        spread, left = (weight * np.square(values - mean[:, None])).sum(-1) / total
-        return 1.0 - left / spread if np.sqrt(spread) > SAME * np.abs(mean[0]) else np.nan

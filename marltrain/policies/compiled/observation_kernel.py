@@ -11,6 +11,7 @@ from numba import float32, float64
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import bools, f32, f64, i64, record_at
 from marltrain.policies.batches.normalization import CLIP, EPSILON, SAME
+from marltrain.policies.compiled.sums import sum_in_pairs
 
 _ONE = (
     "agents", "rows", "width",  # K, B, V
@@ -22,8 +23,6 @@ _ONE = (
 )  # fmt: skip
 OBSERVING = np.dtype([(name, np.int64) for name in _ONE])
 """Arguments of `observe`: numbers and addresses."""
-_LEAF, _LEVELS = 128, 64
-"""Numbers that numpy adds without halving them; the most times that they are halved."""
 
 
 @compiled
@@ -76,49 +75,6 @@ def sum_of_rows(terms: Any, width: int) -> Any:
         return sum_in_pairs(terms)
     total = terms[0]
     for i in range(1, len(terms)):
-        total += terms[i]
-    return total
-
-
-@compiled
-def sum_in_pairs(terms: Any) -> Any:
-    """Return the sum of numbers as numpy adds them: more than `_LEAF` are halved, and the sums of both halves added."""
-    counts, depths, sums = np.empty(_LEVELS, np.int64), np.empty((2, _LEVELS), np.int64), np.empty(_LEVELS)
-    counts[0], depths[0, 0], waiting, start, made = len(terms), 0, 1, 0, 0
-    while waiting:  # parts from left to right; `sums` are those of left halves whose right halves are still to come
-        waiting -= 1
-        count, depth = counts[waiting], depths[0, waiting]
-        while count > _LEAF:
-            half, depth = count // 2 - count // 2 % 8, depth + 1
-            counts[waiting], depths[0, waiting], count, waiting = count - half, depth, half, waiting + 1
-        total = sum_of_leaf(terms, start, count)
-        start += count
-        while made and depths[1, made - 1] == depth:
-            made -= 1
-            total, depth = sums[made] + total, depth - 1
-        sums[made], depths[1, made], made = total, depth, made + 1
-    return sums[0]
-
-
-@compiled
-def sum_of_leaf(terms: Any, start: int, count: int) -> Any:
-    """Return the sum of some neighboring numbers as numpy adds at most `_LEAF`: in eight sums, then the rest."""
-    total, whole = 0.0, start
-    if count >= 8:
-        whole = start + count - count % 8
-        a, b, c, d = terms[start], terms[start + 1], terms[start + 2], terms[start + 3]
-        e, f, g, h = terms[start + 4], terms[start + 5], terms[start + 6], terms[start + 7]
-        for i in range(start + 8, whole, 8):
-            a += terms[i]
-            b += terms[i + 1]
-            c += terms[i + 2]
-            d += terms[i + 3]
-            e += terms[i + 4]
-            f += terms[i + 5]
-            g += terms[i + 6]
-            h += terms[i + 7]
-        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-    for i in range(whole, start + count):
         total += terms[i]
     return total
 

@@ -42,13 +42,11 @@ class Layout:
 
     sizes: [M, K] int64, blocks of each agent.  edges: range of places of each minibatch.
     parts: [parts, 2] int64 of each agent, the first place of each part of its blocks, and its blocks.
-    first: [parts] int64 of each agent, the first block of each part.
     """
 
     sizes: Array
     edges: list[tuple[int, int]]
     parts: list[Array]
-    first: list[Array]
 
 
 @functools.lru_cache(4)
@@ -63,7 +61,7 @@ def layout_of(counts: tuple[int, ...], shares: tuple[int, ...], width: Callable[
     own = [np.flatnonzero(blocks) for blocks in sizes.T]
     parts = [np.stack([starts[held], blocks[held]], 1) for held, blocks in zip(own, sizes.T, strict=True)]
     edges = list(zip(starts.tolist(), stops.tolist(), strict=True))
-    return Layout(sizes, edges, parts, [each[:, 1].cumsum() - each[:, 1] for each in parts])
+    return Layout(sizes, edges, parts)
 
 
 class Minibatches:
@@ -143,13 +141,11 @@ class Minibatches:
 
     def _deal_agent(self, k: int, rng: np.random.Generator, index: Array, weight: Array) -> None:
         """Write the row numbers and weights of an epoch of agent k, [W, block] each."""
-        from marltrain.policies.learner.dealing import permutation, place  # loads numba
+        from marltrain.policies.learner.dealing import deal_blocks  # loads numba
 
-        dealt = permutation(rng, self.counts[k])
-        if len(dealt):
-            given = self.weight[k].reshape(-1, self.block).take(dealt, 0)
-            sums = np.add.reduceat(given.sum(1), self._layout.first[k])
-            place(self._layout.parts[k], dealt, given, sums, index, weight)
+        if count := self.counts[k]:
+            given = np.ascontiguousarray(self.weight[k, : count * self.block], np.float32).reshape(count, self.block)
+            deal_blocks(rng, given, self._layout.parts[k], index, weight)
 
 
 @functools.cache

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from marltrain.policies.algorithms.returns import explained_variance, gae, next_values, retrace, returns_so_far
+from marltrain.policies.algorithms.returns import gae, next_values, retrace, returns_so_far
 
 
 def test_gae_by_hand():
@@ -108,24 +108,3 @@ def test_what_follows_each_row():
     """Row 0 goes on in row 1; rows 1 and 2 have observations of their own; padding takes the first."""
     value, boot_value = np.array([[1.0, 2.0, 3.0, 0.0]]), np.array([[7.0, 8.0]])
     assert next_values(value, boot_value, np.array([[-1, 0, 1, 0]])).tolist() == [[2.0, 7.0, 8.0, 7.0]]
-
-
-def test_explained_variance_by_hand():
-    target = np.array([[0.0, 2.0, 4.0, 99.0], [1.0, 1.0, 1.0, 99.0], [0.0, 2.0, 4.0, 99.0]])
-    prediction = np.array([[1.0, 3.0, 5.0, 0.0], [0.0, 5.0, 2.0, 0.0], [2.0, 2.0, 2.0, 0.0]])
-    weight = np.array([[1.0, 1.0, 1.0, 0.0]] * 3)
-    # a constant error explains everything; without variance there is nothing to explain; a constant explains nothing
-    found = explained_variance(prediction, target, weight)
-    assert found[0] == 1.0 and np.isnan(found[1]) and found[2] == pytest.approx(0.0)
-
-
-def test_targets_that_differ_by_their_rounding_are_constant():
-    target = np.array([np.linspace(0.1, 0.1 + 2e-8, 7)] * 2, np.float32)
-    assert len(np.unique(target)) > 1
-    weight = np.linspace(0.3, 1.1, 14, dtype=np.float32).reshape(2, 7)
-    assert np.isnan(explained_variance(np.zeros((2, 7)), target, weight)).all()
-
-
-def test_explained_variance_without_rows_is_nan():
-    nothing = np.zeros((1, 3))
-    assert np.isnan(explained_variance(nothing, nothing, nothing)).all()

@@ -1,19 +1,37 @@
-"""Permutations in compiled code, against those of numpy."""
+"""Rows that compiled code deals, against numpy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from marltrain.policies.learner.dealing import permutation
+from marltrain.core.layout import Array
+from marltrain.policies.learner.dealing import deal_blocks
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 63, 64, 65, 66, 1_000, 40_000])
+def dealt(rng: np.random.Generator, given: Array, blocks: list[int]) -> tuple[Array, Array]:
+    """Return the row numbers and weights of parts with so many blocks, one after another."""
+    index, weight = np.zeros(given.shape, np.int64), np.zeros(given.shape, np.float32)
+    deal_blocks(rng, given, np.stack([np.cumsum([0, *blocks[:-1]]), blocks], 1), index, weight)
+    return index, weight
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 63, 64, 65, 66, 1_000, 40_000])
 def test_permutations_are_those_of_numpy(count: int) -> None:
     """The generator goes on equally, too."""
     mine, theirs = np.random.default_rng(count), np.random.default_rng(count)
     for _ in range(5):
-        made, expected = permutation(mine, count), theirs.permutation(count)
-        assert made.dtype == expected.dtype and made.tolist() == expected.tolist()
+        made, expected = dealt(mine, np.ones((count, 1), np.float32), [count])[0], theirs.permutation(count)
+        assert made[:, 0].tolist() == expected.tolist()
         assert mine.random(dtype=np.float32) == theirs.random(dtype=np.float32)  # takes 32 bits
     assert mine.bit_generator.state == theirs.bit_generator.state
+
+
+@pytest.mark.parametrize(("block", "blocks"), [(1, [300]), (1, [2, 9, 130, 1]), (3, [20, 19]), (140, [5, 4])])
+def test_weights_are_divided_by_the_sums_of_numpy(block: int, blocks: list[int]) -> None:
+    given = np.random.default_rng(0).random((sum(blocks), block), np.float32)
+    order = np.random.default_rng(1).permutation(len(given))
+    sums = np.add.reduceat(given[order].sum(1), np.cumsum([0, *blocks[:-1]]))
+    index, weight = dealt(np.random.default_rng(1), given, blocks)
+    assert index.tolist() == (order[:, None] * block + np.arange(block)).tolist()
+    assert weight.tolist() == (given[order] / np.repeat(sums, blocks)[:, None]).tolist()

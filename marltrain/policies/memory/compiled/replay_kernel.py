@@ -47,6 +47,8 @@ and for the next float64; 0 for an agent that draws no rows.
 """
 MOST_CELLS = 2**31
 """Upper bound of the number of cells to draw from: its product with a 32-bit integer fits into 64 bits."""
+_FUNCTIONS: dict[tuple[type, str], int] = {}
+"""Addresses of functions of generators, by the class of the bit generator and the name."""
 _LOW = 2**32 - 1
 
 
@@ -203,7 +205,11 @@ class Draws:
 
 def function_of(rng: np.random.Generator, name: str) -> int:
     """Return the address of a function of a generator, such as "next_uint32" or "next_double"."""
-    return ctypes.cast(getattr(rng.bit_generator.ctypes, name), ctypes.c_void_p).value or 0
+    key = type(rng.bit_generator), name  # all generators of a class have the same functions
+    if (address := _FUNCTIONS.get(key)) is None:
+        pointer = getattr(rng.bit_generator.ctypes, name)
+        address = _FUNCTIONS[key] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    return address
 
 
 def reader_of(
