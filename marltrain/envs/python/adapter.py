@@ -38,6 +38,7 @@ class Port:
         parts = self.player.observation_space.spaces if masked else {}  # type: ignore[attr-defined]
         self._nested = parts.get("observation") is inner
         self._masks = MaskReader(self.player)
+        self._only_in_info = not isinstance(self.player.observation_space, spaces.Dict)  # where a mask may be
         self._act = _decoder(self.player.action_space, self.player.declared)
 
     def write(self, observation: Any, info: Any, out: Step, e: int) -> bool:
@@ -46,7 +47,7 @@ class Port:
         Return whether an action is legal.
         """
         self._write_obs(observation, out.obs[self.group], e)
-        mask = self._masks.read(observation, info)
+        mask = None if self._only_in_info and not info else self._masks.read(observation, info)
         legal = out.legal[self.group]
         if legal is not None:
             legal[self.row, e] = True if mask is None else mask

@@ -102,8 +102,8 @@ class MaskReader:
         Raises EnvError for a mask that is promised by the space and missing, for values other than 0 and 1, for a wrong
         shape, and for two masks that differ. Raises SpecError for a mask of a player whose spec has none.
         """
-        if not self._mapping and (not info or (type(info) is dict and MASK not in info)):
-            return None  # fast path of the most common case
+        if not self._mapping and type(info) is dict and MASK not in info:
+            return None  # fast path of a common case
         seen, data = self._held(observation, info)
         if seen is None and data is None:
             if self._promised:

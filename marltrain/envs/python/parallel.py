@@ -71,7 +71,10 @@ class ParallelAdapter(Adapter):
             observations, rewards, terminated, truncated, infos = returned
         except (TypeError, ValueError):
             raise wrong_step(returned, PARALLEL_STEP) from None
-        if not (type(observations) is type(rewards) is type(terminated) is type(truncated) is type(infos) is dict):
+        if not (
+            isinstance(observations, dict) and isinstance(rewards, dict) and isinstance(terminated, dict)
+            and isinstance(truncated, dict) and isinstance(infos, dict)
+        ):  # fmt: skip
             check_mappings(returned, PARALLEL_STEP)
         if not (self._known.issuperset(rewards) and self._known.issuperset(observations)):
             self.check_known(rewards=rewards, observations=observations)

@@ -20,7 +20,7 @@ from marltrain.trainer.seats.seats import LearnerSeats
 class Cast:
     """The member of each set of policies in each environment: drawn when an episode begins, for all seats of the set.
 
-    sets: those in the line-up that draw, each once.
+    sets: those in the line-up that draw, each once; without any, the other methods need not be called.
     numbers: of each set, [M * E] int64, the members that play now; environments of M matches of E environments each.
     following: [sets, M * E] int64, planned members of the episodes that begin next; None: they are drawn then.
     """
@@ -48,10 +48,6 @@ class Cast:
         self._chosen = False
         everyone = set(range(len(spec.players)))
         self._others = [sorted(everyone.difference(players)) for players in self._players]
-
-    def __bool__(self) -> bool:
-        """Return whether a set holds a seat."""
-        return bool(self.sets)
 
     @property
     def columns(self) -> dict[str, type]:

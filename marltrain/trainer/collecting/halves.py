@@ -29,7 +29,7 @@ def most_parts(sync: SyncCollector) -> int:
     """
     learners = [seated.learner for seated in sync.recorder.actors.learners]
     actors = [learner.actor for learner in learners if isinstance(learner, AlgorithmLearner)]
-    if sync.recorder.actors.cast or len(actors) < len(learners) or not all(actor.on_gpu for actor in actors):
+    if sync.recorder.actors.cast.sets or len(actors) < len(learners) or not all(actor.on_gpu for actor in actors):
         return 0
     return 1 if any(actor.counts.size for actor in actors) else min(2, sync.envs.num_envs)
 

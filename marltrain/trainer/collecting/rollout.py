@@ -102,9 +102,10 @@ class Actors:
         """Start the decisions of learner i."""
         seated, view, rngs = self.learners[i], self.views[i], self.rngs[i]
         legal, turn, learner = step.legal[seated.group], view.take(step.turn[seated.group]), seated.learner
+        member = self.cast.of(seated.agents[0], view.seats) if self.cast.sets else None
         inputs = ActInputs(
             self._observed(i, step), None if legal is None else view.take(legal), self.exploring[i],
-            self.carry(i, step), training=self._training, member=self.cast.of(seated.agents[0], view.seats),
+            self.carry(i, step), training=self._training, member=member,
         )  # fmt: skip
         if noise is not None and learner.actor is not None:
             return Begun(learner.actor.start_with(inputs, noise, rngs[0]), turn)
@@ -122,7 +123,7 @@ class Actors:
 
     def state(self) -> State:
         """Return the recurrent carries, and the members that play."""
-        result = State.joined(**({"cast": self.cast.state()} if self.cast else {}))
+        result = State.joined(**({"cast": self.cast.state()} if self.cast.sets else {}))
         result.info["carries"] = []
         for i, carry in enumerate(self.carries):
             result.info["carries"].append(described(carry, f"{i}", result.arrays))
@@ -130,7 +131,7 @@ class Actors:
 
     def restore(self, state: State) -> None:
         """Restore what `state` returned; raises SaveError if learners, names, dtypes or shapes differ."""
-        if self.cast:
+        if self.cast.sets:
             self.cast.restore(state.part("cast"))
         data = state.value("carries", list)
         if len(data) != len(self.carries):

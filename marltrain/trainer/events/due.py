@@ -80,11 +80,13 @@ class TestSchedule:
 class Due:
     """The work that interrupts collecting.
 
+    train_fn_episodes: episodes between calls of `train_fn`; None: there is no such function.
     checkpoint_steps: env steps between checkpoints; None: none by env steps.
     """
 
     budgets: Budgets
     tests: TestSchedule
+    train_fn_episodes: int | None
     checkpoint_steps: int | None
 
     def steps_left(self, env_steps: int) -> int:
@@ -94,7 +96,7 @@ class Due:
         return min((steps for steps in until if steps is not None), default=sys.maxsize)
 
     def episodes_left(self, episodes: int) -> int:
-        """Return the number of episodes until a test or the end of the budget is due by episodes."""
-        until = [left(episodes, self.tests.every_episodes)]
+        """Return the number of episodes until a test, `train_fn` or the end of the budget is due by episodes."""
+        until = [left(episodes, every) for every in (self.tests.every_episodes, self.train_fn_episodes)]
         until.append(None if self.budgets.episodes is None else self.budgets.episodes - episodes)
         return min((count for count in until if count is not None), default=sys.maxsize)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +37,6 @@ class Periodic:
     def continue_from(self, episodes: int) -> None:
         """Continue counting from a number of episodes, without a call."""
         self.passed = episodes // self.every
-
-    def left(self, episodes: int) -> int:
-        """Return the number of episodes until the next call."""
-        return sys.maxsize if self.function is None else self.every - episodes % self.every
 
     def call_if_due(self, episodes: int, steps: int) -> None:
         """Call the function if `episodes` has reached a new multiple of `every`."""

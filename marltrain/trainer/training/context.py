@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from marltrain.core.layout import Array
 from marltrain.envs import Source, VectorEnv, make_vector
 from marltrain.envs.faults import FaultPolicy
-from marltrain.envs.matches import games_of
 from marltrain.envs.rotation import Rotation
 from marltrain.policies.memory.streams import Storage, Streams
 from marltrain.storage.state import State
@@ -149,8 +148,3 @@ class RunContext(TrainerSetup):
     manifest: dict[str, Any]
     earlier: EarlierRun | None
     job: Job | None
-
-    @property
-    def games(self) -> VectorEnv:
-        """The environments with the players of one game: those that are divided among matches, or `envs`."""
-        return games_of(self.envs)

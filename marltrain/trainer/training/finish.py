@@ -114,7 +114,7 @@ def _plot(run: Run) -> None:
     with not_worth_a_run(path):
         from marltrain.trainer.reporting.run_picture import draw_run  # loads matplotlib
 
-        spec, matches = run.context.games.spec, divided(run.context.envs)
+        spec, matches = run.games.spec, divided(run.context.envs)
         teams = teams_of(run.context.seating.agents[::matches], spec.names)
         sides = sides_of(spec.names, run.context.team_reward, teams)
         draw_run(run.history.tests, run.history.episodes, path, title=spec.name, sides=sides)

@@ -34,7 +34,8 @@ def train(run: Run, found: FoundCheckpoint | None, *, plot: bool) -> None:
             while not run.over():
                 steps = run.collect()
                 run.updates.make(steps)
-                run.tell_sets()
+                if run.actors.cast.sets:
+                    run.tell_sets()
                 if run.due.tests.due(run.counters):
                     play_test(run)
                 if run.context.checkpoint is not None:

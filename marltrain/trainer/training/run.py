@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from marltrain.core.layout import Array
 from marltrain.core.spec import Step
 from marltrain.envs import VectorEnv
 from marltrain.envs.faults import Fault, cut_by
-from marltrain.envs.matches import MatchesVectorEnv, divided, games_of, joined_step
+from marltrain.envs.matches import MatchesVectorEnv, divided, games_of
 from marltrain.envs.population import plain_names
 from marltrain.envs.rotating import RotatingVectorEnv
 from marltrain.trainer.collecting.cast import Cast
@@ -42,6 +41,7 @@ class Run:
     """The state of one `train` call. `loop.train` drives it.
 
     context: the parts of the run.  closing: closes environments and releases the folder.
+    games: the environments with the players of one game; `context.envs` are those as the agents see them.
     counters, clock, episodes, traffic: its counts.  masks: seats that learn and explore.  team_rewards: the rewards to
         learn from, or None if all players learn from their own.
     history, faults: its tables.  scalars: the user's numbers.  selection: the tests and the best of them.
@@ -59,12 +59,14 @@ class Run:
 
         stack: closes the parts; its content moves to `closing`.
         """
-        earlier, envs, game, num_games = context.earlier, context.envs, context.games.spec, context.games.num_envs
+        earlier, envs, games = context.earlier, context.envs, games_of(context.envs)
+        game = games.spec
         folder = None if context.folder is None else context.folder.path
-        self.context, self.calls = context, context.call_number
+        self.context, self.games, self.calls = context, games, context.call_number
+        self._matches = envs if isinstance(envs, MatchesVectorEnv) else None
         self.counters = Counters() if earlier is None else earlier.counters
         self.clock = Clock(0.0 if earlier is None else earlier.seconds)
-        self.episodes = RunningEpisodes(len(game.players), num_games)
+        self.episodes = RunningEpisodes(len(game.players), games.num_envs)
         self.masks = Masks(context.learning, context.exploring)
         self.team_rewards = _team_rewards(context)
         self.traffic = Traffic()
@@ -80,12 +82,14 @@ class Run:
         line_up = None if context.line_up is context.seating else context.line_up.agents
         self.selection = ModelSelection(context.reward_metric, game.names, context.seating.agents, line_up)
         self.due = _due(context)
+        acts = context.all_callbacks.interfering(("on_episode_start", "on_episode_end"))
+        self._by_episode = bool(acts or cast.sets)  # a callback acts, or members are drawn, where an episode ends
         if earlier is not None:
             self.selection.follow(earlier.selection, comparable=earlier.comparable)
             self.due.tests.tested_at = earlier.tested_at
         self.updates = Updates(
             context.schedulers, self.counters, self.history, self.events, context.budgets.updates,
-            self.actors.cast.metrics,
+            cast.metrics if cast.sets else None,
         )  # fmt: skip
         self.collector = make_collector(
             context, self.team_rewards, self.actors, self.episodes, self.updates, self.traffic
@@ -109,15 +113,16 @@ class Run:
         """
         if self.masks.applied is not self.masks.wanted:
             self.apply_masks()
-        envs, counters, before = self.context.envs, self.counters, replace(self.counters)
+        envs, counters = self.context.envs, self.counters
+        start, episodes = counters.env_steps, counters.episodes
         collected = self.collector.advance(self.step, self._steps_ahead(), self._episodes_ahead())
         self._step, steps, recorded, updates, ended = collected
-        reached = before.env_steps + self.context.games.num_envs * steps
-        if self.actors.cast:  # a call ends with the first episode, before the updates of this batch step
+        reached = start + self.games.num_envs * steps
+        if self.actors.cast.sets:  # a call ends with the first episode, before the updates of this batch step
             counters.env_steps = reached
             self.updates.add(updates)
         if ended is not None and len(ended.envs):
-            self._add_ended(ended, before.env_steps)
+            self._add_ended(ended, start)
         counters.env_steps = reached
         self.updates.add(updates)
         if envs.faults:
@@ -125,7 +130,7 @@ class Run:
         if not recorded:
             self._add(self._step)
         self.events.tell("on_collect", steps=steps)
-        if counters.episodes > before.episodes:
+        if counters.episodes > episodes:
             self.context.hooks.train.call_if_due(counters.episodes, counters.env_steps)
         return steps
 
@@ -135,9 +140,10 @@ class Run:
         step = envs.reset(self.context.env_seed)
         self.go_on(step)
         self.episodes.begin(self.of_games(step))
-        self.actors.cast.draw(np.arange(self.context.games.num_envs))
+        everywhere = np.arange(self.games.num_envs)
+        self.actors.cast.draw(everywhere)
         self.context.streams.record_step(step, None)
-        self.tell_starts(np.arange(self.context.games.num_envs), self.episodes.numbers)
+        self.tell_starts(everywhere, self.episodes.numbers)
 
     def go_on(self, step: Step) -> None:
         """Continue from a Step that the environments have just returned."""
@@ -200,22 +206,21 @@ class Run:
 
     def _steps_ahead(self) -> int:
         """Return the number of batch steps until a test, a checkpoint or a budget's end is due, or members change."""
-        checkpoint, num_envs = self.context.checkpoint, self.context.games.num_envs
+        checkpoint, cast, env_steps = self.context.checkpoint, self.actors.cast, self.counters.env_steps
         if self.stop_reason or (checkpoint is not None and checkpoint.late(self.clock.seconds)):
             return 1
-        left = min(each.steps_left(self.counters.env_steps) for each in (self.due, self.actors.cast))
-        return max(1, min(MOST_STEPS, -(-left // num_envs)))
+        left = self.due.steps_left(env_steps)
+        if cast.sets:
+            left = min(left, cast.steps_left(env_steps))
+        return max(1, min(MOST_STEPS, -(-left // self.games.num_envs)))
 
     def of_games(self, step: Step) -> Step:
         """Return the Step by environment, where the environments are divided among matches; else the same."""
-        return joined_step(self.context.envs, step)
+        return step if self._matches is None else self._matches.joined
 
     def _episodes_ahead(self) -> int:
         """Return the number of episodes until work is due by episodes, members are drawn, or a callback acts."""
-        if self.actors.cast or self.context.all_callbacks.interfering(("on_episode_start", "on_episode_end")):
-            return 1
-        episodes = self.counters.episodes
-        return max(1, min(self.due.episodes_left(episodes), self.context.hooks.train.left(episodes)))
+        return 1 if self._by_episode else max(1, self.due.episodes_left(self.counters.episodes))
 
     def _drop(self, envs: Array) -> None:
         """Drop the running episodes of environments `envs` [n] int64, before their next Step is processed.
@@ -239,7 +244,7 @@ class Run:
 
         start: env steps before the call.
         """
-        num_envs = self.context.games.num_envs
+        num_envs = self.games.num_envs
         if not any(map(self.events.callbacks.listens, ("on_episode_start", "on_episode_end"))):
             self._finished(ended.part(), start + num_envs * ended.steps)
             return
@@ -252,12 +257,12 @@ class Run:
 
         env_steps: those of the run at the end of all of the episodes, or of each [n].
         """
-        envs, games = self.context.envs, self.context.games
+        envs, games = self.context.envs, self.games
         recorded = dict(games.recorded)
         more = self.actors.cast.finished(finished.envs, finished.returns)
         if isinstance(games, RotatingVectorEnv):
             more += list(games.seats_in(finished.envs, finished.numbers))
-        if isinstance(envs, MatchesVectorEnv):
+        if self._matches is not None:
             more.append(finished.envs // envs.num_envs)
         self.history.add_episodes(
             envs=finished.envs, env_steps=env_steps, lengths=finished.lengths,
@@ -299,10 +304,11 @@ def _team_rewards(context: RunContext) -> TeamRewards | None:
 
 
 def _due(context: RunContext) -> Due:
-    """Return the schedule of tests, checkpoints and budgets."""
-    settings, checkpoint = context.settings, context.checkpoint
+    """Return the schedule of tests, `train_fn`, checkpoints and budgets."""
+    settings, checkpoint, train = context.settings, context.checkpoint, context.hooks.train
     return Due(
         context.budgets,
         TestSchedule(settings.test_freq, settings.test_freq_steps),
+        None if train.function is None else train.every,
         None if checkpoint is None else checkpoint.settings.every_steps,
     )

@@ -85,7 +85,7 @@ def restore(run: Run, found: FoundCheckpoint) -> Array:
         _restore_parts(run, found)
         envs, saved = run.context.envs, found.state.part("envs").arrays
         step, restarted = envs.restore(saved)
-        if restarted and envs is not run.context.games:
+        if restarted and envs is not run.games:
             raise SaveError(f"{restarted[0][1]}. All matches of a run share one memory, so it cannot continue")
         new = np.array([e for e, _ in restarted], np.int64)
         if found.memory:
@@ -108,7 +108,7 @@ def _restore_parts(run: Run, found: FoundCheckpoint) -> None:
     context, state, memory = run.context, found.state, found.memory
     spec = context.envs.spec
     check_frames(spec, memory=memory)
-    counts = counted(state, found.manifest, len(context.games.spec.players), context.games.num_envs)
+    counts = counted(state, found.manifest, len(run.games.spec.players), run.games.num_envs)
     wanted, applied = (saved_masks(state, name, spec, context.seating.agents) for name in ("masks", "applied"))
     context.seating.restore(state.part("agents"))
     if context.line_up is not context.seating:

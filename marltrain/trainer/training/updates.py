@@ -30,16 +30,17 @@ class Updates:
         history: History,
         events: Events,
         most: int | None,
-        of_sets: Callable[[], Metrics],
+        of_sets: Callable[[], Metrics] | None,
     ) -> None:
         """Take the schedulers of all learners.
 
         most: budget of updates, None for no limit.  of_sets: returns the numbers of sets of policies, which are
-        recorded with each update.
+        recorded with each update; None without sets.
         """
         self.schedulers, self._most, self.made = schedulers, most, False
         self._of_sets = of_sets
         self._counters, self._history, self._events = counters, history, events
+        self._callbacks_act = bool(events.callbacks.interfering(["on_update_start", "on_update_end"]))
         self.base = self._gradient_steps() - counters.gradient_steps
 
     def make(self, steps: int) -> None:
@@ -74,7 +75,7 @@ class Updates:
     @property
     def _defers(self) -> bool:
         """Whether metrics may be late: those of all learners, since they are recorded together, and without a lag."""
-        if self._events.callbacks.interfering(["on_update_start", "on_update_end"]):
+        if self._callbacks_act:
             return False
         learning = [scheduler for scheduler in self.schedulers if scheduler.learn.any()]
         return all(scheduler.lag is None and scheduler.seated.learner.begins_updates for scheduler in learning)
@@ -94,7 +95,7 @@ class Updates:
 
         There are none if a callback may change agents at each update.  acting: see `UpdateScheduler.prepare_updates`.
         """
-        if self._events.callbacks.interfering(["on_update_start", "on_update_end"]):
+        if self._callbacks_act:
             return min(steps, scheduler.steps_left)
         return scheduler.prepare_updates(self._counters.env_steps, steps, self._most, acting)
 
@@ -133,7 +134,7 @@ class Updates:
     def _finished(self, metrics: Metrics, rounds: int) -> None:
         """Refresh the counters, add the numbers of sets of policies, and call `on_update_end`."""
         self.made = True
-        if of_sets := self._of_sets():
+        if self._of_sets is not None and (of_sets := self._of_sets()):
             self._history.add_update(of_sets, rounds)
             metrics = {**metrics, **{name: {**metrics.get(name, {}), **found} for name, found in of_sets.items()}}
         self._counters.updates = max(scheduler.updates for scheduler in self.schedulers)
