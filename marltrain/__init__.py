@@ -151,7 +151,7 @@ _HOME = {
     "load_exported": "marltrain.tools.export.loading",
     "make_agents": "marltrain.trainer.make_agents",
     "masked": "marltrain.policies.distributions",
-    "memory_of": "marltrain.policies.interface.recurrence",
+    "memory_of": "marltrain.policies.batches.tensor_batch",
     "named_runs": "marltrain.tools.attach",
     "needs_of": "marltrain.policies.interface.recurrence",
     "next_values": "marltrain.policies.algorithms.returns",
@@ -254,6 +254,7 @@ if TYPE_CHECKING:
         TripletTransitions as TripletTransitions,
     )
     from marltrain.policies.batches.normalization import RunningStatistics as RunningStatistics
+    from marltrain.policies.batches.tensor_batch import memory_of as memory_of
     from marltrain.policies.demonstrations.demonstrations import Demonstrations as Demonstrations
     from marltrain.policies.distributions import distribution_of as distribution_of, masked as masked
     from marltrain.policies.exploration import (
@@ -284,7 +285,7 @@ if TYPE_CHECKING:
         TeamSettings as TeamSettings,
     )
     from marltrain.policies.interface.natural_gradient import NaturalGradient as NaturalGradient
-    from marltrain.policies.interface.recurrence import memory_of as memory_of, needs_of as needs_of
+    from marltrain.policies.interface.recurrence import needs_of as needs_of
     from marltrain.policies.interface.reward_model import RewardModel as RewardModel
     from marltrain.policies.learner.learner import Learner as Learner
     from marltrain.policies.memory.config import (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import boolean, float32, float64, int64, types, uint8
 from numba.core import cgutils
@@ -16,6 +18,8 @@ from marltrain.jit.compiling import compiled
 _ARRAYS: Any = arrayobj
 _CGUTILS: Any = cgutils
 _TYPES: Any = types
+_FUNCTIONS: dict[tuple[type, str], int] = {}
+"""(class of bit generators, name) -> the address of the function."""
 
 
 def address_of(array: NDArray[Any]) -> int:
@@ -144,6 +148,15 @@ def _next_double(_: Any, function: Any, state: Any) -> Any:
 
 
 next_double: Any = intrinsic(_next_double)
+
+
+def function_of(rng: np.random.Generator, name: str) -> int:
+    """Return the address of a function of a generator, such as "next_uint32" or "next_double"."""
+    key = type(rng.bit_generator), name  # all generators of a class have the same functions
+    if (address := _FUNCTIONS.get(key)) is None:
+        pointer = getattr(rng.bit_generator.ctypes, name)
+        address = _FUNCTIONS[key] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    return address
 
 
 def entry(program: Any, arguments: int) -> int:

@@ -11,7 +11,7 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings
-from marltrain.policies.algorithms.lagging import LaggingRollouts, lags, ratio_metrics, traces
+from marltrain.policies.algorithms.lagging import LaggingRollouts, ratio_metrics, traces
 from marltrain.policies.batches.tensor_batch import WholeBatch
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, CompiledForm, Networks, Phase, weighted_mean
@@ -71,10 +71,11 @@ class A2CAlgorithm(ActorCritic):
 
     def _traces(self, ops: Ops, nets: Networks, tensors: WholeBatch, hyper: Mapping[str, Any]) -> Array | None:
         """See `ActorCritic`."""
-        if not lags(tensors.batch):
+        batch: Any = tensors.batch
+        if batch.lag is None:
             return None
         log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
-        tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.fresh_weight)
+        tensors.metrics |= ratio_metrics(log_ratio, batch.fresh_weight)
         if not self.settings.lag_correction:
             return None
         trace = traces(log_ratio)

@@ -13,7 +13,7 @@ from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.batches.batch import Acted, ActInputs, Batch, Rollout
 from marltrain.policies.batches.normalization import SAME
-from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch
+from marltrain.policies.batches.tensor_batch import TensorBatch, WholeBatch, memory_of
 from marltrain.policies.distributions import (
     CONTINUOUS,
     Categorical,
@@ -24,7 +24,7 @@ from marltrain.policies.distributions import (
 )
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, Algorithm, CompiledForm, Networks, Settings, weighted_mean
-from marltrain.policies.interface.recurrence import carries_after, memory_of, needs_of
+from marltrain.policies.interface.recurrence import carries_after, needs_of
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.specs import Head, NetworkDefinition, NetworkSpec
 from marltrain.policies.ops import Ops

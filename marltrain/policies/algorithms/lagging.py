@@ -51,11 +51,6 @@ def check_correction(
             raise ConfigError(f"{name}: {f.name}={value!r} has no effect {reason}: leave it out")
 
 
-def lags(batch: Any) -> bool:
-    """Return whether a rollout was acted with earlier weights; see `Rollout.lag`."""
-    return getattr(batch, "lag", None) is not None
-
-
 def traces(log_ratio: Array, limit: Any = 1.0) -> Array:
     """Return min(limit, ratio), for log pi(a|s) - log mu(a|s) of the present policy pi and the one that acted.
 

@@ -17,7 +17,7 @@ from marltrain.core.settings import Range, setting
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.arguments import AgentArguments, accepts
 from marltrain.policies.algorithms.actor_critic import ActorCritic, ActorCriticSettings, scaled_rewards
-from marltrain.policies.algorithms.lagging import ClippedLag, centered, check_correction, lags, ratio_metrics, traces
+from marltrain.policies.algorithms.lagging import ClippedLag, centered, check_correction, ratio_metrics, traces
 from marltrain.policies.algorithms.replayed_rollouts import (
     ReplayedRollouts,
     check_replay,
@@ -131,19 +131,20 @@ class PPOAlgorithm(ActorCritic):
         and whose advantages are multiplied by the truncated ratios of that policy to the one that acted. Other
         rollouts: None, as the rows are those of the present policy.
         """
-        replaying, lagging = self.settings.memory is not None, lags(tensors.batch)
+        batch: Any = tensors.batch
+        replaying, lagging = self.settings.memory is not None, batch.lag is not None
         if not (replaying or lagging):
             return None
         log_ratio = tensors.to_numpy(self._log_ratio(ops, nets, tensors))
         if lagging:
-            tensors.metrics |= ratio_metrics(log_ratio, tensors.batch.fresh_weight)
+            tensors.metrics |= ratio_metrics(log_ratio, batch.fresh_weight)
         if not (replaying or self.settings.lag_correction):
             return None
         acted, limit = tensors.to_numpy(tensors.extras["log_prob"]), tensors.to_numpy(hyper["replay_truncation"])
         if replaying:
             tensors.log_prob = tensors.to_tensor(truncated(acted, log_ratio, limit))
             return traces(log_ratio)
-        center = centered(log_ratio, tensors.batch.fresh_weight, tensors.to_numpy(hyper["lag_kl"]))
+        center = centered(log_ratio, batch.fresh_weight, tensors.to_numpy(hyper["lag_kl"]))
         tensors.log_prob, tensors.trace = tensors.to_tensor(acted + center), tensors.to_tensor(traces(center, limit))
         return traces(log_ratio, limit)
 

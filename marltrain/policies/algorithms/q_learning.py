@@ -18,6 +18,7 @@ from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.layout import Array, Layout, Space
 from marltrain.core.settings import Range, setting
 from marltrain.policies.batches.batch import Acted, ActInputs
+from marltrain.policies.batches.tensor_batch import memory_of
 from marltrain.policies.distributions import masked
 from marltrain.policies.distributions.draws import normals
 from marltrain.policies.exploration import ActionChoice, DiscreteExploration
@@ -32,7 +33,7 @@ from marltrain.policies.interface.algorithm import (
     absolute_error,
     missing,
 )
-from marltrain.policies.interface.recurrence import BurnIn, memory_of, needs_of
+from marltrain.policies.interface.recurrence import BurnIn, needs_of
 from marltrain.policies.interface.scaled_rewards import ScaledRewards
 from marltrain.policies.memory.config import LONGEST, MOST_STEPS, Replay, replay_of
 from marltrain.policies.memory.needs import Needs

@@ -22,12 +22,13 @@ from marltrain.policies.algorithms.off_policy import (
     squared_errors,
 )
 from marltrain.policies.batches.batch import Acted, ActInputs
+from marltrain.policies.batches.tensor_batch import memory_of
 from marltrain.policies.distributions import Categorical, SquashedGaussian, masked, policy_numbers_of
 from marltrain.policies.distributions.draws import normal_of, uniform_of
 from marltrain.policies.exploration import ActionChoice, ActionNoise, DiscreteExploration, SampleNoise
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import FASTEST, Networks, Phase, weighted_mean
-from marltrain.policies.interface.recurrence import BurnIn, memory_after, memory_before, memory_of
+from marltrain.policies.interface.recurrence import BurnIn, memory_after, memory_before
 from marltrain.policies.memory.needs import Column
 from marltrain.policies.networks.specs import Head, NetworkDefinition
 from marltrain.policies.ops import Ops

@@ -94,3 +94,16 @@ class WholeBatch(TensorBatch):
         """Return the columns that losses get, without `weight`: those that the batch names, and added ones."""
         given, every = self.batch.loss_columns, vars(self.batch)
         return {name: value for name, value in self.columns.items() if name in given or name not in every}
+
+
+def memory_of(batch: Any, network: str) -> tuple[Any, ...]:
+    """Return the last inputs of a network that may be recurrent, for the rows of a batch: (carry, begins) or ().
+
+    A loss calls `nets[network](batch.obs, *memory_of(batch, network))`. Of a recurrent network, the call then returns
+    the carries after the rows, [K, B, carry width], after its outputs.
+
+    batch: tensors of B rows, as losses, `Algorithm.prepare` and `Phase.targets` get them.  network: its name.
+    Returns carry: [K, B, carry width] float32, of each row; begins: [K, B] bool, rows that start from their own carry.
+    """
+    carry = getattr(batch, "carry", {}).get(network)
+    return () if carry is None else (carry, batch.begins)

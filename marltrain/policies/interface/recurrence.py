@@ -19,6 +19,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array, arrays_of
 from marltrain.core.settings import setting
 from marltrain.policies.batches.batch import Rollout, SequenceTransitions
+from marltrain.policies.batches.tensor_batch import memory_of
 from marltrain.policies.memory.config import Replay
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.specs import LONGEST, NetworkDefinition
@@ -137,19 +138,6 @@ def sequence_columns(batch: Rollout | SequenceTransitions, networks: Definitions
     begins[:, :: length_of(networks)] = True
     carries = {name: batch.extras[column_of(name, column)] for name, column in carries_of(networks).items()}
     return {"carry": carries, "begins": begins}
-
-
-def memory_of(batch: Any, network: str) -> tuple[Any, ...]:
-    """Return the last inputs of a network that may be recurrent, for the rows of a batch: (carry, begins) or ().
-
-    A loss calls `nets[network](batch.obs, *memory_of(batch, network))`. Of a recurrent network, the call then returns
-    the carries after the rows, [K, B, carry width], after its outputs.
-
-    batch: tensors of B rows, as losses, `Algorithm.prepare` and `Phase.targets` get them.  network: its name.
-    Returns carry: [K, B, carry width] float32, of each row; begins: [K, B] bool, rows that start from their own carry.
-    """
-    carry = getattr(batch, "carry", {}).get(network)
-    return () if carry is None else (carry, batch.begins)
 
 
 def memory_after(net: Any, batch: Any, network: str, *vectors: Any) -> tuple[Any, ...]:

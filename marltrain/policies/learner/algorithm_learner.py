@@ -89,6 +89,7 @@ class AlgorithmLearner(Learner):
         self.updates = np.zeros(self.num_agents, np.int64)
         self._streams = {p: [generator(seed, p) for seed in seeds] for p in PURPOSES}
         self.draws = PhaseDraws(algorithm.phases, self._streams["update"])
+        self._draws = bool(self.draws)
         self.weights = Weights(algorithm, backend, self.num_agents, seeds if draw else None)
         self.team: Weights | None = None
         if isinstance(algorithm, JointAlgorithm):
@@ -166,7 +167,7 @@ class AlgorithmLearner(Learner):
             return [generator(seed, "test") for seed in self.seeds]
         if purpose == "act":
             self.actor.noise.settle()
-        if purpose == "update":
+        if purpose == "update" and self._draws:
             self.draws.settle()
         return self._streams[purpose]
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import next_bits
+from marltrain.jit.views import function_of, next_bits
 from marltrain.policies.compiled.sums import sum_in_pairs
-from marltrain.policies.memory.compiled.replay_kernel import function_of
 
 
 def deal_blocks(rng: np.random.Generator, given: Array, parts: Array, index: Array, weight: Array) -> None:

@@ -76,12 +76,14 @@ class GradientStep:
         After a loss or a gradient that is not finite, no weight of an agent alone changes, and none of a team with one
         loss.
         """
-        self.team.settle()
+        copies = not self.backend.shares_memory  # programs change arrays, the framework tensors
+        if copies:
+            self.team.settle()
         measured = self._function(
             {key: dict(own) for key, own in columns.items()}, dict(numbers), self.due(due),
             self.optimizer_numbers(numbers),
         )  # fmt: skip
-        for name in self.trains:
+        for name in self.trains if copies else ():
             self.team.nets[name].discard_copies()
             self.team.optimizers[name].discard_copies()
         return measured if self._row_error is None else self._without_errors(self.backend.numpy(measured))
@@ -146,7 +148,7 @@ class GradientStep:
         measured |= self.norms(ops, clipped)
         self.metrics = tuple(measured)
         if errors is None:
-            return ops.stack([self._of_all(value) for value in measured.values()], 0)
+            return ops.stack(self._of_all(list(measured.values())), 0)
         return ops.concat([ops.stack(list(measured.values()), 1), errors], -1)  # compiled functions return one tensor
 
     def _over_rows(self, columns: Columns) -> Columns:
@@ -266,11 +268,12 @@ class GradientStep:
             measured[f"grad_norm_clipped/{network}"] = _joined(ops, after)
         return measured
 
-    def _of_all(self, value: Any) -> Any:
-        """Return a metric [K] of all agents; that of a team is [1]."""
+    def _of_all(self, values: list[Any]) -> list[Any]:
+        """Return metrics [K] of all agents; those of a team are [1]."""
         if not self.team.is_joint:
-            return value
-        return value + self.backend.ops.tensor_like(value, [0.0] * self.team.num_agents)
+            return values
+        like = self.backend.ops.tensor_like
+        return [value + like(value, [0.0] * self.team.num_agents) for value in values]
 
 
 class PartialGradientStep(GradientStep):

@@ -48,6 +48,7 @@ class Passes:
         """Store the members of the team of `steps`."""
         self.members, self.steps = dict(zip(steps.team.members, members, strict=True)), steps
         self.team, self.backend = steps.team, steps.team.backend
+        self._block, self._draws = self.team.algorithm.needs().block or 1, any(bool(member.draws) for member in members)
 
     def solve(self, columns: Columns, learn: Array, updates: Array, metrics: MeanMetrics) -> None:
         """Run the phases that solve for a natural gradient, on all rows.  updates: [K], numbers of earlier updates."""
@@ -103,8 +104,8 @@ class Passes:
         if self.team.is_joint:
             yield from team_minibatches(self.team, batch, columns, schedule, self._rng())
         elif isinstance(batch, Rollout):
-            block = self.team.algorithm.needs().block or 1
-            cut = self._cut(batch, schedule, batch_size, rounded_up if self.backend.jit_compile else int, block)
+            width = rounded_up if self.backend.jit_compile else int
+            cut = self._cut(batch, schedule, batch_size, width, self._block)
             rows, rngs = _without_weight(columns[ALONE]), self.members[ALONE].rngs("update")
             for dealt, present in cut.epochs(schedule.epochs, rngs, rows, self.backend):
                 yield {ALONE: dealt}, present
@@ -127,7 +128,9 @@ class Passes:
 
         Agents alone draw for their own rows; the rows of a team are drawn for together.
         """
-        result = {}
+        result: dict[str, Any] = {}
+        if not self._draws:
+            return result
         own = self.team.by_member(due)
         for key, member in self.members.items():
             if step.number in member.draws:

@@ -38,6 +38,7 @@ class TrainedTeam:
     weights: the networks of the team; None for agents alone, each of which has a loss of its own.
     order: places of the environment's players, in their order, among the seats of the members.
     nets, optimizers: those of all members, "0/actor", and of the team, "team/mixer".
+    is_joint: whether the agents have one loss, or read each other's rows.
     own: the agents of each member among all.
     """
 
@@ -47,7 +48,9 @@ class TrainedTeam:
     ) -> None:  # fmt: skip
         """Store the members; without `seats` and `order`, each agent has a seat, in the order of the agents."""
         self.members, self.weights = {str(i): member for i, member in enumerate(members)}, weights
+        self.is_joint = weights is not None
         self.algorithm, self.backend = members[0].algorithm, members[0].backend
+        self._hyper = {key: member.algorithm.numbers() for key, member in self.members.items()}
         self.agents = [member.num_agents for member in members]
         self.num_agents = sum(self.agents)
         self.seats = list(seats or [1] * len(members))
@@ -89,11 +92,6 @@ class TrainedTeam:
         for optimizer in self.optimizers.values():
             optimizer.settle()
 
-    @property
-    def is_joint(self) -> bool:
-        """Whether the agents have one loss, or read each other's rows."""
-        return self.weights is not None
-
     def targets(self) -> list[tuple[str, str]]:
         """Return the names of each target network and of the network that it follows."""
         return [(f"{key}/target_{name}", f"{key}/{name}") for key, held in self._every() for name in held.target]
@@ -120,8 +118,8 @@ class TrainedTeam:
     def hyper(self, numbers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the hyperparameters of each member by name, [K_i, 1], from [H, K_i, 1] of each."""
         return {
-            key: dict(zip(member.algorithm.numbers(), self.backend.ops.unstack(numbers[key]), strict=True))
-            for key, member in self.members.items()
+            key: dict(zip(names, self.backend.ops.unstack(numbers[key]), strict=True))
+            for key, names in self._hyper.items()
         }
 
     def arguments(self, ops: Any, nets: Mapping[str, Any], columns: Columns, hyper: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Layout
 from marltrain.policies.batches.batch import Rollout
-from marltrain.policies.interface.recurrence import carries_after, memory_of, needs_of, sequence_columns
+from marltrain.policies.interface.recurrence import carries_after, needs_of, sequence_columns
 from marltrain.policies.memory.needs import Column, Needs
 from marltrain.policies.networks.specs import GRU, LSTM, MLP, Head, NetworkDefinition
 from tests.policies.some_batches import GOALS
@@ -53,8 +53,8 @@ def test_what_follows_a_trace_gets_the_carry_after_its_last_row():
 
 def test_only_recurrent_networks_get_a_memory():
     batch = SimpleNamespace(carry={"actor": "kept"}, begins="rows")
-    assert memory_of(batch, "actor") == ("kept", "rows")
-    assert memory_of(batch, "critic") == memory_of(SimpleNamespace(), "actor") == ()
+    assert mt.memory_of(batch, "actor") == ("kept", "rows")
+    assert mt.memory_of(batch, "critic") == mt.memory_of(SimpleNamespace(), "actor") == ()
 
 
 def test_needs():

@@ -28,7 +28,7 @@ class Optimizer(base.Optimizer):
         weight_decay: Tensor | None = None, momentum: Tensor | None = None,
     ) -> None:  # fmt: skip
         """See `base.Optimizer`; all agents are updated in place, or copies if not all of them learn."""
-        state = {WEIGHTS: network.flat, **self.state()}
+        state = {WEIGHTS: network.flat, **self.slots, "count": self.count}
         given = state if due is None else {name: value.clone() for name, value in state.items()}
         decay = None if weight_decay is None or not network.decays else weight_decay
         numbers = Numbers(rate.unsqueeze(1), self.epsilon, decay, momentum)

@@ -11,7 +11,7 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of
+from marltrain.jit.views import address_of, function_of
 from marltrain.policies.compiled.reward_kernel import SCALING
 from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.planned.planned_updates import PlannedLearner, PlannedUpdates
@@ -24,7 +24,6 @@ from marltrain.policies.memory.compiled.replay_kernel import (
     MOST_CELLS,
     READING,
     Reading,
-    function_of,
     reading_at,
     reads,
 )

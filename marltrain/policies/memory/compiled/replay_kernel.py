@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import operator
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from numba import float32, float64
 
 from marltrain.core.layout import VECTOR, Array
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, copy, f32, f64, i64, next_bits, next_double, record_at
+from marltrain.jit.views import address_of, bools, copy, f32, f64, function_of, i64, next_bits, next_double, record_at
 from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.memory.choice import SCAN_BELOW
 from marltrain.policies.memory.compiled.priority_kernel import PRIORITIES, draw_rows, trees_at
@@ -47,8 +46,6 @@ and for the next float64; 0 for an agent that draws no rows.
 """
 MOST_CELLS = 2**31
 """Upper bound of the number of cells to draw from: its product with a 32-bit integer fits into 64 bits."""
-_FUNCTIONS: dict[tuple[type, str], int] = {}
-"""Addresses of functions of generators, by the class of the bit generator and the name."""
 _LOW = 2**32 - 1
 
 
@@ -201,15 +198,6 @@ class Draws:
         if (cells := ring.capacity * ring.num_envs) != self._cells:
             self._cells = cells
             self._seats[...] = self._players * cells
-
-
-def function_of(rng: np.random.Generator, name: str) -> int:
-    """Return the address of a function of a generator, such as "next_uint32" or "next_double"."""
-    key = type(rng.bit_generator), name  # all generators of a class have the same functions
-    if (address := _FUNCTIONS.get(key)) is None:
-        pointer = getattr(rng.bit_generator.ctypes, name)
-        address = _FUNCTIONS[key] = ctypes.cast(pointer, ctypes.c_void_p).value or 0
-    return address
 
 
 def reader_of(
