@@ -220,7 +220,8 @@ class FusedCollector:
         """Nothing is ahead."""
 
     def close(self) -> None:
-        """Its threads are those of all compiled calls of the process."""
+        """End the threads."""
+        self._threads.close()
 
     def _prepare_updates(self, most: int) -> int:
         """Prepare the updates of the next batch steps; return the number of steps allowed."""

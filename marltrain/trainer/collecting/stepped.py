@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from marltrain.core.spec import Step
-from marltrain.jit.standing import StandingThreads
+from marltrain.jit.threads import Threads
 from marltrain.trainer.collecting.episodes import RunningEpisodes
 from marltrain.trainer.collecting.fused_arguments import FusedArguments, can_record, records_fields, records_joined
-from marltrain.trainer.collecting.fused_kernel import ANY_STEP, MOVE, NO_ENDS, RECORD, SETTLE, fused_program
+from marltrain.trainer.collecting.fused_kernel import ANY_STEP, MOVE, NO_ENDS, RECORD, SETTLE
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.collecting.work import Work
 from marltrain.trainer.seats.team_reward import TeamRewards
@@ -55,7 +55,7 @@ class SteppedCollector:
         given = self._arguments = FusedArguments(sync, episodes, team_rewards, recorded_steps(sync))
         given.record["most"] = 1
         self.recorder.actors.actions = given.games.actions  # agents write where compiled code reads
-        self.threads, envs = StandingThreads(fused_program()), sync.envs.num_envs
+        self.threads, envs = Threads(), sync.envs.num_envs
         self.moves = [Work(given, self.threads, MOVE | SETTLE, 0, envs)]
         self.records = Work(given, self.threads, RECORD, 0, envs)
         self._error: Exception | None = None

@@ -7,8 +7,9 @@ from time import perf_counter
 import numpy as np
 
 from marltrain.envs.native.batch import FINE
-from marltrain.jit.standing import StandingThreads
+from marltrain.jit.threads import Threads
 from marltrain.trainer.collecting.fused_arguments import FusedArguments
+from marltrain.trainer.collecting.fused_kernel import fused_program
 
 LEAST = 5e-5
 """Least seconds of work for which a thread is used: about the time in which one that sleeps begins."""
@@ -22,7 +23,7 @@ class Work:
     most: largest number of threads.
     """
 
-    def __init__(self, arguments: FusedArguments, threads: StandingThreads, part: int, low: int, high: int) -> None:
+    def __init__(self, arguments: FusedArguments, threads: Threads, part: int, low: int, high: int) -> None:
         """Take the arguments of the kernel.  part: see `fused_kernel`."""
         self._arguments, self._threads, self._part = arguments, threads, part
         self._low, self._high = low, high
@@ -39,7 +40,7 @@ class Work:
         given.record["low"], given.record["high"] = self._low, self._high
         given.counts[...] = 0
         started = perf_counter()
-        self._threads.run(given.address, blocks)
+        self._threads.run(fused_program(), given.address, blocks)
         if self._calls < MEASURED:
             self._calls += 1
             self._seconds = min(self._seconds, perf_counter() - started)

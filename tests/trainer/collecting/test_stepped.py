@@ -96,7 +96,7 @@ def test_the_threads_end_with_the_run(set_threads):
     set_threads(3)
     output, _ = train(SPREAD, ppo(SPREAD, {}), run_dir=None)
     assert blocks(output) == [3, 3]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("marltrain-step")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("marltrain-compiled")]
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ def test_threads_make_the_same_bits(monkeypatch):
     network = nets["actor"]
     (one,) = network(obs)
     monkeypatch.setattr(network.backend, "threads", lambda: 3)
-    assert network(obs)[0].equal(one) and network.threads._pool is None
+    assert network(obs)[0].equal(one) and network.threads.started == 0
     monkeypatch.setattr(program_network, "LEAST_FOR_THREADS", 0)
-    assert network(obs)[0].equal(one) and network.threads._pool is not None
+    assert network(obs)[0].equal(one) and network.threads.started == 2
     network.threads.close()
 
 
