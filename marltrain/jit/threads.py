@@ -32,6 +32,8 @@ mutex, condition: memory of the operating system's.  lock, unlock, wait, wake: i
 _ROUND, _OPEN, _ACTIVE, _SLEEPERS, _ENDED = (8 * i for i in range(len(_WORDS)))
 WATCHES = 200
 """How often a thread looks for the next call before it sleeps: about 0.1 ms."""
+LOOKS = 200
+"""How often a thread looks for the end of another thread's task before it gives way: less than 0.001 ms."""
 _BYTES = 256
 """More than any system's mutex or condition variable takes."""
 
@@ -186,6 +188,16 @@ def dismiss(address: int) -> int:
     add_at(address + _ENDED, 1)
     begin(record_at(address, SHARED), address)
     return 0
+
+
+@compiled
+def wait_until(address: int, least: int, give_way: int) -> None:
+    """Wait until the int64 at an address is at least `least`.  give_way: see there; 0: other threads need not run."""
+    looks = 0
+    while value_at(address) < least:
+        looks += 1
+        if looks > LOOKS and give_way:
+            call(give_way, ())
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import boolean, float32, float64, int64, types, uint8
+from numba import boolean, float32, float64, int32, int64, types, uint8
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
@@ -52,6 +52,8 @@ This and the following intrinsics work in compiled code only.
 """
 f64: Any = _array_of(float64)
 """f64(address, size): view of the float64 numbers at an address, [size]."""
+i32: Any = _array_of(int32)
+"""i32(address, size): view of the int32 numbers at an address, [size]."""
 i64: Any = _array_of(int64)
 """i64(address, size): view of the int64 numbers at an address, [size]."""
 bools: Any = _array_of(boolean)

@@ -92,6 +92,8 @@ class GradientSteps:
 
     def close(self) -> None:
         """End the started processes or threads; a later update starts them again."""
+        if "threads" in vars(self.team):
+            self.team.threads.close()
 
 
 def due_of(phase: Phase, active: Array, counts: Array) -> Array:

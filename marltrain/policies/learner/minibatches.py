@@ -8,19 +8,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from marltrain.core.layout import Array, map_tree
-from marltrain.core.processor import usable_cores
 from marltrain.policies.backends.base import Backend
 
-MANY = 2**15
-"""Rows of all agents from which on threads deal them."""
+if TYPE_CHECKING:  # loads numba
+    from marltrain.jit.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -73,15 +71,15 @@ class Minibatches:
 
     def __init__(
         self, weight: Array, minibatches: int | None, batch_size: int, *, width: Callable[[int], int] = int,
-        block: int = 1, even: bool = False, in_threads: bool = False,
+        block: int = 1, even: bool = False, threads: tuple[Threads, int] | None = None,
     ) -> None:  # fmt: skip
         """Count each agent's rows in `weight` [K, B]; padding must follow the rows.
 
         width: function that rounds the block count of a minibatch up, so that a compiled backend sees few shapes.
         block: rows of a block; B is a multiple of it.  even: whether all minibatches are as wide as the widest.
-        in_threads: whether to deal many rows in threads, those of each agent in one.
+        threads: in which many rows are dealt, and their number; None: in one.
         """
-        self.weight, self.block, self.in_threads = weight, block, in_threads
+        self.weight, self.block, self._threads = weight, block, threads
         rows = np.count_nonzero(weight > 0, 1).tolist()
         self.counts = [-(-n // block) for n in rows]
         per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in rows]
@@ -124,34 +122,17 @@ class Minibatches:
 
         The weights of an agent sum to 1 in each minibatch; they are 0 for padding.
         """
+        from marltrain.jit.threads import Threads  # loads numba
+        from marltrain.policies.learner.dealing import deal
+
         shape = (len(rngs), epochs, self.edges[-1][1], self.block)
-        index, weight = np.empty(shape, np.int64), np.zeros(shape, np.float32)
-        index[...] = np.arange(self.block)  # padding is the first block
-
-        def deal(k: int) -> None:
-            for epoch in range(epochs):
-                self._deal_agent(k, rngs[k], index[k, epoch], weight[k, epoch])
-
-        if self.in_threads and weight.size // epochs >= MANY:
-            list(_threads().map(deal, range(len(rngs))))
-        else:
-            for k in range(len(rngs)):
-                deal(k)
+        index, weight = np.empty(shape, np.int64), np.empty(shape, np.float32)
+        given = [
+            np.ascontiguousarray(own[: count * self.block], np.float32).reshape(count, self.block)
+            for own, count in zip(self.weight, self.counts, strict=True)
+        ]
+        deal(rngs, given, self._layout.parts, index, weight, *(self._threads or (Threads(), 1)))
         return index.reshape(*shape[:2], -1), weight.reshape(*shape[:2], -1)
-
-    def _deal_agent(self, k: int, rng: np.random.Generator, index: Array, weight: Array) -> None:
-        """Write the row numbers and weights of an epoch of agent k, [W, block] each."""
-        from marltrain.policies.learner.dealing import deal_blocks  # loads numba
-
-        if count := self.counts[k]:
-            given = np.ascontiguousarray(self.weight[k, : count * self.block], np.float32).reshape(count, self.block)
-            deal_blocks(rng, given, self._layout.parts[k], index, weight)
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Return the threads in which the agents' rows are dealt."""
-    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="marltrain-dealing")
 
 
 def shares_of(weight: Array) -> Array:

@@ -221,7 +221,7 @@ class Passes:
         size = schedule.batch_size or batch_size
         return Minibatches(
             batch.weight, schedule.minibatches, size, width=width, block=block, even=even,
-            in_threads=not self.backend.shares_memory,
+            threads=(self.team.threads, self.backend.threads()),
         )  # fmt: skip
 
     def _numbers(self) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.interface.algorithm import Algorithm, Phase
 from marltrain.policies.interface.joint import Member, Team
 from marltrain.policies.learner.weights import Weights
+
+if TYPE_CHECKING:  # loads numba
+    from marltrain.jit.threads import Threads
 
 ALONE = "0"
 """Name of the only member of agents that learn alone."""
@@ -79,6 +83,13 @@ class TrainedTeam:
         for name, optimizer in self.optimizers.items():
             arrays |= {f"{slot}/{name}": value for slot, value in optimizer.numbers().items()}
         return arrays
+
+    @cached_property
+    def threads(self) -> Threads:
+        """The threads of compiled calls, at most as many as the backend's."""
+        from marltrain.jit.threads import Threads
+
+        return Threads()
 
     def fetch(self) -> None:
         """Update `numbers` by what the framework has changed, before a program reads them."""

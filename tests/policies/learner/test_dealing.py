@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from marltrain.core.layout import Array
-from marltrain.policies.learner.dealing import deal_blocks
+from marltrain.jit.threads import Threads
+from marltrain.policies.learner.dealing import deal
 
 
-def dealt(rng: np.random.Generator, given: Array, blocks: list[int]) -> tuple[Array, Array]:
-    """Return the row numbers and weights of parts with so many blocks, one after another."""
-    index, weight = np.zeros(given.shape, np.int64), np.zeros(given.shape, np.float32)
-    deal_blocks(rng, given, np.stack([np.cumsum([0, *blocks[:-1]]), blocks], 1), index, weight)
-    return index, weight
+def dealt(rng: np.random.Generator, given: Array, blocks: list[int], gap: int = 0) -> tuple[Array, Array]:
+    """Return the row numbers and weights of parts with so many blocks, one after another, with padding between them."""
+    shape = (1, 1, len(given) + len(blocks) * gap, given.shape[1])
+    index, weight = np.full(shape, -1, np.int64), np.full(shape, np.nan, np.float32)
+    parts = np.stack([np.cumsum([0, *blocks[:-1]]) + gap * np.arange(len(blocks)), blocks], 1)
+    deal([rng], [given], [parts], index, weight, Threads(), 1)
+    return index[0, 0], weight[0, 0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 63, 64, 65, 66, 1_000, 40_000])
@@ -35,3 +38,7 @@ def test_weights_are_divided_by_the_sums_of_numpy(block: int, blocks: list[int])
     index, weight = dealt(np.random.default_rng(1), given, blocks)
     assert index.tolist() == (order[:, None] * block + np.arange(block)).tolist()
     assert weight.tolist() == (given[order] / np.repeat(sums, blocks)[:, None]).tolist()
+    padded, shares = dealt(np.random.default_rng(1), given, blocks, gap=2)
+    held = np.concatenate([np.repeat([True, False], [n, 2]) for n in blocks])
+    assert (padded[held].tolist(), shares[held].tolist()) == (index.tolist(), weight.tolist())
+    assert (padded[~held] == np.arange(block)).all() and (shares[~held] == 0).all()

@@ -8,9 +8,10 @@ from gymnasium import spaces
 
 import marltrain as mt
 from marltrain.core.seeds import generator
+from marltrain.jit.threads import Threads
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batches.tensor_batch import TensorBatch
-from marltrain.policies.learner import minibatches
+from marltrain.policies.learner import dealing
 from marltrain.policies.learner.minibatches import Minibatches, shares_of
 from tests.policies.some_batches import VECTOR, some_rollout
 
@@ -56,15 +57,19 @@ def test_shares(counts, minibatches, batch_size, shares):
 
 @pytest.mark.parametrize("block", [1, 3])
 def test_threads_deal_the_same_minibatches(block, monkeypatch):
-    monkeypatch.setattr(minibatches, "MANY", 1)
+    monkeypatch.setattr(dealing, "MANY", 1)
     weight = np.zeros((3, 60 * block), np.float32)
     weight[0], weight[1, : 31 * block], weight[2, : 4 * block - block // 2] = 1, np.linspace(0.1, 1, 31 * block), 0.5
-    alone, together = (Minibatches(weight, 4, 64, block=block, even=True, in_threads=on) for on in (False, True))
+    threads = Threads()
+    given = [None, (threads, 2), (threads, 64)]
+    alone, *together = (Minibatches(weight, 4, 64, block=block, even=True, threads=each) for each in given)
     rngs = [[generator(k, "update") for k in range(3)] for _ in range(2)]
-    for _ in range(3):
-        one, other = alone.dealt(2, rngs[0]), together.dealt(2, rngs[1])
+    for i in range(20):
+        one, other = alone.dealt(3, rngs[0]), together[i % 2].dealt(3, rngs[1])
         assert np.array_equal(one.index, other.index) and np.array_equal(one.weight, other.weight)
         assert one.weight.sum(-1).round(5).tolist() == (one.rows.T > 0).astype(float).tolist()
+    assert threads.started == 5
+    threads.close()
 
 
 def test_the_order_is_each_agents_own_and_new_every_epoch():

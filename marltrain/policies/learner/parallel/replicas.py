@@ -72,7 +72,8 @@ class Replicas(GradientSteps):
         self.processes.outdated = True
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, and the threads."""
+        super().close()
         self.processes.close()
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from marltrain.core.errors import ConfigError, error_text
 from marltrain.core.layout import Array
-from marltrain.jit.threads import Threads
 from marltrain.policies.learner.fallback import fall_back
 from marltrain.policies.learner.gradient_step import GradientStep
 from marltrain.policies.learner.programs.recorded_step import COLUMNS, arrays_in, as_arrays
@@ -38,8 +37,7 @@ class ProgramStep(GradientStep):
 
     The first gradient of an algorithm that is not marltrain's own is computed by the framework, too, and compared.
 
-    threads: in which large programs run.  recordable: False once a recording has failed.
-    compared: whether the first gradient has been compared, or need not.
+    recordable: False once a recording has failed.  compared: whether the first gradient has been compared, or need not.
     """
 
     def __init__(self, number: int, team: TrainedTeam) -> None:
@@ -47,7 +45,7 @@ class ProgramStep(GradientStep):
         super().__init__(number, team)
         self._programs: dict[Any, StepProgram] = {}
         self._tables: dict[Any, StepTable] = {}  # shared by single and planned updates
-        self.recordable, self.threads = True, Threads()
+        self.recordable = True
         algorithms = [type(member.algorithm) for member in team.members.values()]
         self.compared = all(kind.__module__.startswith("marltrain.") for kind in algorithms)
 
@@ -67,7 +65,7 @@ class ProgramStep(GradientStep):
     def _run(self, program: StepProgram, arrays: list[Array], numbers: Mapping[str, Any], due: Array) -> Array:
         self.metrics, measured = (
             program.metrics,
-            program.run(arrays, numbers, due, self.threads, self.backend.threads()),
+            program.run(arrays, numbers, due, self.team.threads, self.backend.threads()),
         )
         if self._row_error is not None and program.errors is not None:
             self.errors = program.errors.copy()
@@ -185,7 +183,7 @@ class ProgramStep(GradientStep):
         given = as_arrays(self.backend, columns)
         program = StepProgram(self, self._table(given, moves=False), list(arrays_in(given, COLUMNS)))
         _, expected = self._gradients(self._over_rows({**columns}), self.team.hyper(numbers))
-        program.run(arrays, numbers, due, self.threads, 1)
+        program.run(arrays, numbers, due, self.team.threads, 1)
         learns = self.team.by_member(due)
         for name, tensor in zip(self.trains, expected, strict=True):
             key, network = name.split("/")

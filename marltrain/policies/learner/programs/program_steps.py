@@ -59,8 +59,3 @@ class ProgramSteps(GradientSteps):
     def _targets_moved(self) -> None:
         for target, _ in self.team.targets():
             self.team.nets[target].numbers_changed()
-
-    def close(self) -> None:
-        """See `GradientSteps`."""
-        for step in self.steps:
-            step.threads.close()

@@ -62,13 +62,13 @@ class RolloutSteps:
         """Store the steps of the phases, in order."""
         self.steps, self.backend, self.team = list(steps), steps[0].backend, steps[0].team
         self.blocks = RowBlocks.of_units(self.team.algorithm.needs().block or 1)
-        self._threads, self._networks = steps[0].threads, dict[str, Forward]()
+        self._networks = dict[str, Forward]()
         self._programs: dict[Any, RolloutPrograms] = {}
 
     def networks(self, nets: Mapping[str, Network]) -> Mapping[str, Forward]:
         """Return networks for the rows of rollouts, see `program_network`."""
         if not self._networks:
-            self._networks = evaluated(nets, self.backend, self.blocks, self._threads)
+            self._networks = evaluated(nets, self.backend, self.blocks, self.team.threads)
         return self._networks
 
     def programs(self, steps: Sequence[ProgramStep], columns: Columns, rows: int, examples: Examples) -> Found | None:
@@ -156,7 +156,7 @@ class RolloutSteps:
     ) -> list[Array]:
         """Run the programs.  own: of each phase, what each minibatch has of its own.  rows: [P, K] or [P, 1]."""
         columns, count = list(found.arrays.values()), self.backend.threads()
-        measured = found.programs.run(columns, numbers, own, rows, due, self._threads, count)
+        measured = found.programs.run(columns, numbers, own, rows, due, self.team.threads, count)
         for step, program in zip(found.steps, found.programs.programs, strict=True):
             step.metrics = program.metrics
             step.moved()

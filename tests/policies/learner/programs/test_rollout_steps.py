@@ -325,13 +325,13 @@ def test_threads_make_the_same_bits(kind, monkeypatch):
     one, rng = learner_of(**KINDS[kind]), np.random.default_rng(6)
     rollouts = [rollout_of(rng, counts, masked=True) for counts in ([6 * BLOCK + 5, 90, 2 * BLOCK], *COUNTS)]
     measured = [update(rollout, one)[0] for rollout in rollouts]
-    assert one.steps.over_rollouts._threads.started == 0
+    assert one.steps.team.threads.started == 0
     for threads in (2, 3, 5, 64):
         many = learner_of(**KINDS[kind])
         monkeypatch.setattr(many.backend, "threads", lambda threads=threads: threads)
         for rollout, expected in zip(rollouts[:-1], measured, strict=False):
             np.testing.assert_equal(update(rollout, many)[0], expected)
-        threads_of = many.steps.over_rollouts._threads
+        threads_of = many.steps.team.threads
         assert 0 < threads_of.started < threads
         many.close()
         assert threads_of.started == 0

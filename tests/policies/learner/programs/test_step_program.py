@@ -79,9 +79,8 @@ def test_large_programs_in_threads_make_the_same_bits(name, agents, small_blocks
         np.testing.assert_equal(update(several, batch, learn), update(one, batch, learn))
     for array, numbers in state_of(one).items():
         np.testing.assert_array_equal(state_of(several)[array], numbers, array)
-    assert [each.steps.steps[0].threads.started > 0 for each in (one, several)] == [False, True]
-    for step in several.steps.steps:
-        step.threads.close()
+    assert [each.steps.team.threads.started > 0 for each in (one, several)] == [False, True]
+    several.close()
 
 
 def test_threads_are_for_large_steps():
