@@ -51,11 +51,6 @@ class Legal:
             return np.asarray(legal.any(-1))
         return np.asarray(np.logical_or.reduceat(legal, self._starts, -1).all(-1))
 
-    def inside(self, action: Array) -> Array:
-        """Return whether actions [...] (Discrete) or [..., D] (MultiDiscrete) are in the space, [...] bool."""
-        fits = (action >= 0) & (action < (self.width if self._single else self.sizes))
-        return np.asarray(fits if self._single else fits.all(-1))
-
     def permits(self, legal: Array, action: Array) -> Array:
         """Return whether actions in the space are legal, [...] bool."""
         chosen = action[..., None] if self._single else action + self._starts

@@ -78,6 +78,7 @@ class _GroupContract:
         self._places = slice(low, high) if high - low == group.size else np.array(group.players)
         self._low, self._high = _ranges(group)
         self._legal = Legal(group.action_space)
+        self._choices = np.array(self._legal.sizes)  # of each number of an action
 
     # Actions sent by agents
 
@@ -89,7 +90,8 @@ class _GroupContract:
                 return None
             wrong = turn & ~finite.all(-1)
         else:
-            wrong = turn & ~self._legal.inside(actions)
+            fits = (actions >= 0) & (actions < self._choices)
+            wrong = turn & ~(fits if fits.ndim == turn.ndim else fits.all(-1))
             legal = step.legal[self._g]
             if legal is not None and not wrong.any():
                 chosen = np.where(turn.reshape(turn.shape + (1,) * (actions.ndim - turn.ndim)), actions, 0)

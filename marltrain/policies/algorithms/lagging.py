@@ -19,8 +19,8 @@ from marltrain.core.errors import ConfigError
 from marltrain.core.layout import Array
 from marltrain.core.settings import setting
 from marltrain.policies.algorithms.replayed_rollouts import MOST_LOG_RATIO
+from marltrain.policies.batches.tensor_batch import shares_of
 from marltrain.policies.hyperparameters.schedules import Schedule
-from marltrain.policies.learner.minibatches import shares_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,9 @@ from marltrain.policies.algorithms.replayed_rollouts import (
     truncated,
 )
 from marltrain.policies.batches.batch import Batch
-from marltrain.policies.batches.tensor_batch import WholeBatch
+from marltrain.policies.batches.tensor_batch import WholeBatch, shares_of
 from marltrain.policies.hyperparameters.schedules import Schedule
 from marltrain.policies.interface.algorithm import MOST_PASSES, CompiledForm, Networks, Phase, weighted_mean
-from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.memory.needs import Needs
 from marltrain.policies.ops import Ops
 

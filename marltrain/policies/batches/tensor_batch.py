@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import Batch
 from marltrain.policies.batches.normalization import RunningStatistics
@@ -107,3 +109,8 @@ def memory_of(batch: Any, network: str) -> tuple[Any, ...]:
     """
     carry = getattr(batch, "carry", {}).get(network)
     return () if carry is None else (carry, batch.begins)
+
+
+def shares_of(weight: Array) -> Array:
+    """Return weights [..., B] scaled to a sum of 1 over the last axis; all zeros stay zeros."""
+    return weight / np.maximum(weight.sum(-1, keepdims=True), 1e-8)

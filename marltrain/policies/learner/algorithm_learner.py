@@ -26,7 +26,7 @@ from marltrain.policies.batches.batch import (
 from marltrain.policies.batches.normalization import NORMALIZED, normalized_batch, observe
 from marltrain.policies.batches.player_one_hot import players_of
 from marltrain.policies.batches.row_draws import Draw, drawn_rows
-from marltrain.policies.batches.tensor_batch import WholeBatch
+from marltrain.policies.batches.tensor_batch import WholeBatch, shares_of
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.algorithm import REWARD, Algorithm, Networks
 from marltrain.policies.interface.joint import JointAlgorithm, TeamNetworks
@@ -39,7 +39,6 @@ from marltrain.policies.learner.loading import TEAM, counts_of, load_arrays, loa
 from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
-from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.phase_draws import PhaseDraws
 from marltrain.policies.learner.reward_scaling import RewardScaling
@@ -133,7 +132,7 @@ class AlgorithmLearner(Learner):
     def apply_schedules(self, env_steps: int) -> None:
         """Set all scheduled hyperparameters to their values after `env_steps` env steps."""
         self.hyper.apply_schedules(env_steps)
-        if self.memory is not None:
+        if self.memory is not None and self.memory.parts:
             self.memory.apply_schedules(env_steps)
 
     def gammas(self) -> Array:

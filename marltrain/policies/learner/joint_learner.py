@@ -12,6 +12,7 @@ from marltrain.core.errors import AgentError, ConfigError
 from marltrain.core.layout import Array
 from marltrain.policies.batches.batch import TeamBatch, TeamRollout
 from marltrain.policies.batches.normalization import NORMALIZED, RunningStatistics, normalized_batch, observe
+from marltrain.policies.batches.tensor_batch import shares_of
 from marltrain.policies.interface.algorithm import REWARD
 from marltrain.policies.interface.joint import JointAlgorithm
 from marltrain.policies.interface.recurrence import sequence_columns
@@ -20,7 +21,6 @@ from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
 from marltrain.policies.learner.make_steps import make_gradient_steps
 from marltrain.policies.learner.mean_metrics import MeanMetrics
-from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.passes import Passes
 from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
 from marltrain.policies.learner.rows_on_device import gather_on_device

@@ -133,8 +133,3 @@ class Minibatches:
         ]
         deal(rngs, given, self._layout.parts, index, weight, *(self._threads or (Threads(), 1)))
         return index.reshape(*shape[:2], -1), weight.reshape(*shape[:2], -1)
-
-
-def shares_of(weight: Array) -> Array:
-    """Return weights [..., B] scaled to a sum of 1 over the last axis; all zeros stay zeros."""
-    return weight / np.maximum(weight.sum(-1, keepdims=True), 1e-8)

@@ -10,8 +10,9 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.policies.backends.base import Backend
 from marltrain.policies.batches.batch import TeamBatch
+from marltrain.policies.batches.tensor_batch import shares_of
 from marltrain.policies.learner.learner import UpdateSchedule
-from marltrain.policies.learner.minibatches import Minibatches, shares_of
+from marltrain.policies.learner.minibatches import Minibatches
 from marltrain.policies.learner.trained_team import OF_TEAM, Columns, TrainedTeam
 
 

@@ -346,8 +346,8 @@ def _scheduler(
     """Return the scheduler of a learner; with a thread, updates run in it while the loop collects."""
     if thread is not None:
         return AsyncScheduler(seated, streams, num_envs, defaults, thread)
-    on_policy = seated.learner.needs is not None and seated.learner.needs.on_policy
-    return (UpdateScheduler if on_policy else PlannedScheduler)(seated, streams, num_envs, defaults)
+    kind = UpdateScheduler if seated.learner.obstacle() is None else PlannedScheduler
+    return kind(seated, streams, num_envs, defaults)
 
 
 def _folder(

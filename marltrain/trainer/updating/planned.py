@@ -22,7 +22,7 @@ MOST_PLANNED = 64
 
 
 class PlannedScheduler(UpdateScheduler):
-    """Scheduler of an off-policy learner; it plans updates for compiled code if the learner has compiled updates."""
+    """Scheduler of a learner whose updates compiled code can make; it plans them, see `Learner.obstacle`."""
 
     plans = True
 

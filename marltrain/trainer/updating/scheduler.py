@@ -28,7 +28,6 @@ from marltrain.storage.state import State
 from marltrain.trainer.seats.seats import Seats
 from marltrain.trainer.updating.update_schedule import (
     Defaults,
-    batch_size_of,
     batch_steps_left,
     schedule_of,
     updates_due,
@@ -97,6 +96,7 @@ class UpdateScheduler:
         self.seated, self.streams, self.num_envs = seated, streams, num_envs
         self.update_schedule, self.defaults = schedule_of(seated, defaults), defaults
         self.period = batch_steps_left(self.update_schedule, num_envs)
+        self._usual_rows = defaults.value("batch_size", None, seated.learner.update_schedule.default_batch_size)
         needs = seated.learner.needs
         self.shared = defaults.shared_memory and not (needs is not None and needs.shared)
         self.learn = np.zeros(len(seated.agents), bool)
@@ -341,7 +341,8 @@ class UpdateScheduler:
 
     def _batch_size(self) -> int:
         """Return the number of rows of a batch; callbacks may change it between updates."""
-        return batch_size_of(self.seated.learner.update_schedule, self.defaults)
+        own = self.seated.learner.update_schedule.batch_size
+        return self._usual_rows if own is None else own
 
     def _started(self, steps: int = 0) -> Array:
         """Return the agents that learn and will have passed `learning_starts` in `steps` batch steps, [K] bool."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,12 +48,6 @@ def test_a_row_begins_after_a_cut_and_at_the_start_of_a_block():
 def test_what_follows_a_trace_gets_the_carry_after_its_last_row():
     after = np.arange(6, dtype=np.float32)[None, :, None] * 10
     assert carries_after(after, rollout()).tolist() == [[[10], [30], [40]]]
-
-
-def test_only_recurrent_networks_get_a_memory():
-    batch = SimpleNamespace(carry={"actor": "kept"}, begins="rows")
-    assert mt.memory_of(batch, "actor") == ("kept", "rows")
-    assert mt.memory_of(batch, "critic") == mt.memory_of(SimpleNamespace(), "actor") == ()
 
 
 def test_needs():

@@ -12,7 +12,7 @@ from marltrain.jit.threads import Threads
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.learner import dealing
-from marltrain.policies.learner.minibatches import Minibatches, shares_of
+from marltrain.policies.learner.minibatches import Minibatches
 from tests.policies.some_batches import VECTOR, some_rollout
 
 BACKEND = make_backend("torch", "cpu")
@@ -158,10 +158,6 @@ def test_dealt_by_number_are_the_same_minibatches(counts, minibatches, batch_siz
         np.testing.assert_array_equal(result.rows[i], (columns["weight"] > 0).sum(1))
         np.testing.assert_array_equal(result.rows[i] > 0, present)
     assert [rng.bit_generator.state for rng in rngs] == [rng.bit_generator.state for rng in others]
-
-
-def test_shares_by_hand():
-    assert shares_of(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist() == [[0.25, 0.75], [0.0, 0.0]]
 
 
 def test_blocks_stay_together():

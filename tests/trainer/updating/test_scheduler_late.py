@@ -121,7 +121,7 @@ def test_metrics_of_learners_of_which_one_waits_are_recorded_together():
 def test_metrics_are_late_if_those_of_all_learners_are(lags, captured, learning, expected):
     """A lag is recorded with the metrics of its own update."""
     updates: Any = object.__new__(Updates)
-    updates._events = SimpleNamespace(callbacks=SimpleNamespace(interfering=lambda _: ""))
+    updates._callbacks_act = False
     updates.schedulers = [
         SimpleNamespace(
             lag=lag, seated=SimpleNamespace(learner=SimpleNamespace(begins_updates=begins)), learn=np.array([learns])

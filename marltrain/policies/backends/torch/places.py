@@ -10,13 +10,14 @@ import torch
 
 from marltrain.policies.backends.torch.capture_protocol import Capture
 
-_INSTEAD: list[Capture] = []
+STAND_INS: list[Capture] = []
+"""The captures of the `cpu_as_gpu` blocks that are open: with any, a CPU stands in for a GPU."""
 Some = TypeVar("Some", bound="Capture")
 
 
 def on_cpu(device: torch.device) -> bool:
     """Return whether tensors of a device are in the memory of the CPU, and are not treated as those of a GPU."""
-    return device.type == "cpu" and not _INSTEAD
+    return device.type == "cpu" and not STAND_INS
 
 
 @contextmanager
@@ -26,13 +27,13 @@ def cpu_as_gpu(capture: Some) -> Iterator[Some]:
     Agents that are made in the block copy arrays to tensors and back, use the operations for GPUs, act by tensors, and
     capture their calls with `jit_compile`.  capture: captures the calls.
     """
-    _INSTEAD.append(capture)
+    STAND_INS.append(capture)
     try:
         yield capture
     finally:
-        _INSTEAD.pop()
+        STAND_INS.pop()
 
 
 def instead() -> Capture | None:
     """Return the capture of the innermost `cpu_as_gpu`; None outside of it."""
-    return _INSTEAD[-1] if _INSTEAD else None
+    return STAND_INS[-1] if STAND_INS else None

@@ -12,8 +12,8 @@ import numpy as np
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
 from marltrain.jit.views import address_of, function_of
+from marltrain.policies.batches.tensor_batch import shares_of
 from marltrain.policies.compiled.reward_kernel import SCALING
-from marltrain.policies.learner.minibatches import shares_of
 from marltrain.policies.learner.planned.planned_updates import PlannedLearner, PlannedUpdates
 from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, of_round, rounds_at, scale_drawn
 from marltrain.policies.learner.programs.program_steps import ProgramSteps
