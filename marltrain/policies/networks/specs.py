@@ -277,6 +277,8 @@ class Plan:
         """
         self.definition, self.spec, self.layout = definition, definition.spec, definition.layout
         self.heads, self.members = tuple(definition.heads), definition.members
+        self._own_inputs = (self.layout is not None) + len(definition.vectors)  # those before the carries
+        self._is_constant = not definition.has_inputs
         self.parameters: list[Parameter] = []
         self.multiply_adds = 0
         self.noise_widths: list[int] = []
@@ -285,7 +287,7 @@ class Plan:
         if self.cell and definition.noisy:
             raise ConfigError(f"a network over {self.spec} cannot be noisy: take MLP() or CNN()")
         width = self._lay_inputs()
-        hidden = self.spec.hidden if definition.has_inputs else ()
+        hidden = () if self._is_constant else self.spec.hidden
         own = min(definition.head_layers, len(hidden)) if len(self.heads) > 1 and not self.cell else 0
         self.trunk_depth, self.own_depth = len(hidden) - own, own
         for i, size in enumerate(hidden[: self.trunk_depth]):
@@ -348,14 +350,9 @@ class Plan:
         outputs = [ops.unfold_agents(out, self.members) for out in self._forward(ops, weights, repeated)]
         return [*outputs[:-1], carries_joined(ops, outputs[-1])] if self.cell else outputs
 
-    @property
-    def _own_inputs(self) -> int:
-        """Number of inputs before the carries: observations and vectors."""
-        return (self.layout is not None) + len(self.definition.vectors)
-
     def _forward(self, ops: Ops, weights: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         remaining = iter(weights)
-        if not self.definition.has_inputs:
+        if self._is_constant:
             return [ops.constants(next(remaining)) for _ in self.heads]
         activate = getattr(ops, self.spec.activation)
         factors: Iterator[Any] = iter(())

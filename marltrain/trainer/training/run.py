@@ -259,7 +259,8 @@ class Run:
         """
         envs, games = self.context.envs, self.games
         recorded = dict(games.recorded)
-        more = self.actors.cast.finished(finished.envs, finished.returns)
+        cast = self.actors.cast
+        more = cast.finished(finished.envs, finished.returns) if cast.sets else []
         if isinstance(games, RotatingVectorEnv):
             more += list(games.seats_in(finished.envs, finished.numbers))
         if self._matches is not None:
@@ -273,7 +274,8 @@ class Run:
             self._tell_ends(finished)
         else:
             self.counters.episodes += len(finished.envs)
-        self.actors.cast.draw(finished.begun)
+        if cast.sets:
+            cast.draw(finished.begun)
         self.tell_starts(finished.begun, finished.following)
 
     def _tell_ends(self, finished: FinishedEpisodes) -> None:
