@@ -39,8 +39,11 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
 
     Returns the results in the same form. Arrays may also be tensors.
     """
-    if isinstance(tree, dict):
-        return {name: map_tree(function, inner) for name, inner in tree.items()}
+    if isinstance(tree, dict):  # without a call for each array
+        return {
+            name: map_tree(function, inner) if isinstance(inner, dict) else None if inner is None else function(inner)
+            for name, inner in tree.items()
+        }
     return None if tree is None else function(tree)
 
 

@@ -10,10 +10,10 @@ from marltrain.jit.compiling import program
 
 @program
 def _gae(
-    reward: Array, discount: Array, value: Array, next_value: Array, cut: Array, lam: Array, trace: Array
-) -> Array:
+    reward: Array, discount: Array, value: Array, next_value: Array, cut: Array, lam: Array, trace: Array,
+    advantage: Array,
+) -> None:  # fmt: skip
     agents, rows = reward.shape
-    advantage = np.empty((agents, rows), np.float32)
     for k in range(agents):
         following = 0.0  # trace * advantage of the row after
         for i in range(rows - 1, -1, -1):
@@ -22,7 +22,6 @@ def _gae(
             estimate = delta if cut[k, i] else delta + step * lam[k] * following
             advantage[k, i] = estimate
             following = trace[k, i] * estimate
-    return advantage
 
 
 def gae(
@@ -42,7 +41,8 @@ def gae(
         np.ascontiguousarray(column, np.float32) for column in (reward, discount, value, next_value, trace)
     )
     cut, lam = np.ascontiguousarray(cut, bool), np.ascontiguousarray(lam, np.float64)
-    advantage: Array = _gae(reward, discount, value, next_value, cut, lam, trace)
+    advantage = np.empty(reward.shape, np.float32)
+    _gae(reward, discount, value, next_value, cut, lam, trace, advantage)
     return advantage
 
 
@@ -103,14 +103,12 @@ def retrace(reward: Array, discount: Array, q: Array, next_value: Array, trace: 
 
 
 @program
-def _next_values(value: Array, boot_value: Array, boot: Array) -> Array:
-    following = np.empty(value.shape, np.float32)
+def _next_values(value: Array, boot_value: Array, boot: Array, following: Array) -> None:
     agents, rows = value.shape
     for k in range(agents):
         for i in range(rows):
             there = boot[k, i]
             following[k, i] = boot_value[k, there] if there >= 0 else value[k, (i + 1) % rows]
-    return following
 
 
 def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
@@ -119,5 +117,6 @@ def next_values(value: Array, boot_value: Array, boot: Array) -> Array:
     value: [K, B] of the rows.  boot_value: [K, M] of `boot_obs`.  boot: [K, B], see `Rollout`.
     """
     value, boot_value = (np.ascontiguousarray(values, np.float32) for values in (value, boot_value))
-    following: Array = _next_values(value, boot_value, np.ascontiguousarray(boot, np.int64))
+    following = np.empty(value.shape, np.float32)
+    _next_values(value, boot_value, np.ascontiguousarray(boot, np.int64), following)
     return following

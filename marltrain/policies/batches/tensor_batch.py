@@ -80,10 +80,10 @@ class WholeBatch(TensorBatch):
 
     def __getattr__(self, name: str) -> Any:
         """Return a column, converted if need be; raises AttributeError for one that the batch does not have."""
-        own = name == "columns" or name in WholeBatch.__annotations__
-        if not own and name not in self.columns and name in vars(self.batch):
-            self.columns[name] = self.to_tensor(getattr(self.batch, name))
-        return super().__getattr__(name)
+        columns = vars(self).get("columns", {})  # none while a copy is being made
+        if name not in columns and name not in WholeBatch.__annotations__ and name in vars(self.batch):
+            columns[name] = self.to_tensor(getattr(self.batch, name))
+        return columns[name] if name in columns else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the class, or else a column."""

@@ -80,7 +80,7 @@ class Minibatches:
         threads: in which many rows are dealt, and their number; None: in one.
         """
         self.weight, self.block, self._threads = weight, block, threads
-        rows = np.count_nonzero(weight > 0, 1).tolist()
+        rows = (weight > 0).sum(1).tolist()
         self.counts = [-(-n // block) for n in rows]
         per_agent = [minibatches or max(1, math.ceil(n / batch_size)) for n in rows]
         shares = tuple(min(m, max(1, n)) for m, n in zip(per_agent, self.counts, strict=True))

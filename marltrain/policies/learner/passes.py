@@ -188,6 +188,8 @@ class Passes:
 
     def _due_in(self, phases: Sequence[Any], active: Array) -> tuple[Array, Array]:
         """Return the agents that are `active` [P, K] in passes, and those for which phases are due, [P, F, K] bool."""
+        if all(step.phase.every == 1 for step in phases):
+            return active, active[:, None].repeat(len(phases), 1)
         counts = self.team.counts_of(active, self._counts() + active.cumsum(0) - active)
         return active, np.stack([due_of(step.phase, active, counts) for step in phases], 1)
 

@@ -286,7 +286,7 @@ class RolloutReader(Reader):
         from marltrain.policies.memory.compiled.rollout_kernel import count_fresh  # loads numba
 
         counts = np.zeros(len(self.seats), np.int64)
-        np.add.at(counts, self._agent, count_fresh(*self._asked()))
+        count_fresh(counts, self._agent, self._asked())
         return counts
 
     def take(self, gamma: Array, rngs: Sequence[np.random.Generator | None] = ()) -> Rollout:

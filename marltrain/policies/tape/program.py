@@ -69,6 +69,7 @@ class Execution:
         self._parts = [np.zeros((agents, groups, self._size(segment)), np.float32) for segment in self._sums]
         self._record, self._summed = np.zeros(1, RUN), np.zeros(len(self._sums), SUM)
         self._counts = [np.full((1, agents), blocks), np.full((1, agents), rests)]
+        self._counted: tuple[tuple[int, ...], bytes] | None = None  # rows of the minibatches that `_counts` divides
         self._write_arguments()
         self.address = address_of(self._record)
         self._threads = 0
@@ -162,12 +163,15 @@ class Execution:
         self.arrays |= arrays
         for name, array in arrays.items():
             self._addresses["minibatch_steps"][self._numbers[name]] = array.strides[0]
+        if (counted := (rows.shape, rows.tobytes())) == self._counted:
+            return
         table = self.program.table
         blocks, rests = table.blocks_of(rows) if table.by_agent else (np.ones_like(rows), np.zeros_like(rows))
         if rests.any() and not table.rest_rows:
             raise BindingError(f"expected whole blocks of {table.block_rows} rows, got {rows.tolist()} rows")
         self._counts = [np.ascontiguousarray(counts, np.int64) for counts in (blocks, rests)]
         self._record[0]["blocks"], self._record[0]["rests"] = map(address_of, self._counts)
+        self._counted = counted
 
     def move_over_minibatches(self, numbers: Array, addresses: Array, step: int) -> None:
         """Set the addresses of arrays in the first minibatch, see `move`.  step: bytes from one to the next."""

@@ -49,18 +49,18 @@ class Means:
     def __init__(self) -> None:
         """Start empty."""
         self._sums: dict[str, list[float]] = {}  # name -> [sum, count]
-        self._found: dict[tuple[str, str], list[float]] = {}  # the same, by (agent, metric): joining names is slow
+        self._found: dict[str, dict[str, list[float]]] = {}  # the same, by agent and metric: joining names is slow
         self._rows: dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[float]]] = {}  # the same, for `add_rows`
 
     def add(self, metrics: Mapping[str, Mapping[str, float]], times: int = 1) -> None:
         """Add {agent: {metric: value}}; times: number of values behind each mean."""
         for agent, values in metrics.items():
+            known = self._found.get(agent, {})
             for metric, value in values.items():
-                if math.isnan(value):
-                    continue
-                entry = self._entry(agent, metric)
-                entry[0] += value * times
-                entry[1] += times
+                if not math.isnan(value):
+                    entry = known.get(metric) or self._entry(agent, metric)
+                    entry[0] += value * times
+                    entry[1] += times
 
     def add_rows(self, agents: tuple[str, ...], metrics: tuple[str, ...], values: Array) -> None:
         """Add values [R, M, K] of M metrics and K agents; the sums equal those of adding row after row."""
@@ -68,7 +68,9 @@ class Means:
         entries = self._rows.get((agents, metrics))
         if entries is None:
             names = [(agent, metric) for metric in metrics for agent in agents]
-            if not given.all() and not all(name in self._found for name in names):  # in the order of first values
+            if not given.all() and not all(
+                metric in self._found.get(agent, ()) for agent, metric in names
+            ):  # in the order of first values
                 for row in values:
                     self.add({a: dict(zip(metrics, row[:, k].tolist(), strict=True)) for k, a in enumerate(agents)})
                 return
@@ -80,10 +82,10 @@ class Means:
             entry[1] += count
 
     def _entry(self, agent: str, metric: str) -> list[float]:
-        entry = self._found.get((agent, metric))
-        if entry is None:
-            entry = self._found[agent, metric] = self._sums.setdefault(f"{agent}/{metric}", [0.0, 0])
-        return entry
+        known = self._found.setdefault(agent, {})
+        if metric not in known:
+            known[metric] = self._sums.setdefault(f"{agent}/{metric}", [0.0, 0])
+        return known[metric]
 
     def take(self) -> dict[str, float]:
         """Return the means since the last `take`, and reset them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from marltrain.core.layout import Array, map_tree
+from marltrain.core.layout import Array
 from marltrain.jit.threads import Threads
 from marltrain.policies.backends.base import Backend, Forward, Network
 from marltrain.policies.learner.programs.program_step import MOST_PROGRAMS, kept_within
@@ -59,11 +59,9 @@ class ProgramNetwork:
     def __call__(self, *inputs: Any) -> list[Any]:
         """Return the outputs [K, B, ...] of inputs [K, B, ...], as the network does."""
         given = {str(i): as_arrays(self.backend, each) for i, each in enumerate(inputs)}
-        first = next(iter(arrays_in(given, INPUT).values()))
-        agents, rows = first.shape[:2]
-        wide = self.blocks.widened(rows)
-        given = map_tree(lambda array: self._padded(array, wide), given)
         arrays = arrays_in(given, INPUT)
+        agents, rows = next(iter(arrays.values())).shape[:2]
+        wide = self.blocks.widened(rows)
         kinds = tuple((name, array.shape[2:], array.dtype.char) for name, array in arrays.items())
         if (found := self._programs.get(kinds)) is None:
             found = self._programs[kinds] = self._recorded(given)
@@ -71,8 +69,9 @@ class ProgramNetwork:
         passes = self._passes(program, (kinds, agents, wide))
         (execution,) = passes.executions
         outputs = [np.empty((agents, wide, *shape), np.float32) for shape in shapes]
-        named = {f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)}
-        execution.exchange({**arrays, **named, f"weights/{INPUT}": self.net.numbers()})
+        named = {name: self._padded(array, wide) for name, array in arrays.items()}
+        named |= {f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)}
+        execution.exchange({**named, f"weights/{INPUT}": self.net.numbers()})
         if execution.multiply_adds < LEAST_FOR_THREADS:
             execution.run()
         else:

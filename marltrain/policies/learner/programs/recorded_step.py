@@ -120,9 +120,15 @@ def as_arrays(backend: Backend, tree: Any) -> Any:
 
 def arrays_in(tree: Any, path: str) -> dict[str, Array]:
     """Return the arrays of a tree by the names of `inputs`."""
-    if isinstance(tree, dict):
-        return {key: array for name, part in tree.items() for key, array in arrays_in(part, f"{path}/{name}").items()}
-    return {} if tree is None else {path: tree}
+    if not isinstance(tree, dict):
+        return {} if tree is None else {path: tree}
+    found: dict[str, Array] = {}
+    for name, part in tree.items():
+        if isinstance(part, dict):
+            found |= arrays_in(part, f"{path}/{name}")
+        elif part is not None:
+            found[f"{path}/{name}"] = part
+    return found
 
 
 def _of_all(step: GradientStep, name: str, value: Any) -> Any:

@@ -10,18 +10,25 @@ from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
 
 
+def count_fresh(counts: Array, agent: Array, asked: tuple[Any, ...]) -> None:
+    """Add the rows of each seat that `fresh_rows` returns to those of its agent.
+
+    counts: [K] int64.  agent: [S] int64, the agent of each seat.  asked: the arguments of `fresh_rows`.
+    """
+    _count(counts, agent, *asked)
+
+
 @program
-def count_fresh(
-    following: Array, ended: Array, complete: Any, players: Array, since: Array, first: int, now: int, taken: int
-) -> Array:
-    """Return the number of rows of each seat that `fresh_rows` returns, [S] int64."""
+def _count(
+    counts: Array, agent: Array, following: Array, ended: Array, complete: Any, players: Array, since: Array,
+    first: int, now: int, taken: int,
+) -> None:  # fmt: skip
+    """Do what `count_fresh` does."""
     _, capacity, envs = following.shape
-    counts = np.zeros(len(players), np.int64)
     for seat in range(len(players)):
         for time in range(max(first, since[seat]), now):
             for env in range(envs):
-                counts[seat] += is_fresh(following, ended, complete, players[seat], time % capacity, env, taken)
-    return counts
+                counts[agent[seat]] += is_fresh(following, ended, complete, players[seat], time % capacity, env, taken)
 
 
 @compiled
@@ -34,7 +41,6 @@ def is_fresh(following: Any, ended: Any, complete: Any, player: int, slot: int, 
     return complete is None or complete[player, slot, env]
 
 
-@program
 def fresh_rows(
     following: Array, ended: Array, complete: Any, players: Array, since: Array, first: int, now: int, taken: int
 ) -> tuple[Array, Array]:
@@ -44,32 +50,48 @@ def fresh_rows(
     players, since: [S] int64, the player of each seat, and the time of its first row.
     first, now: the rows have a time in [first, now).
     """
+    found = np.empty((2, len(players) * following.shape[2] * max(now - first, 0)), np.int64)
+    count = _find(following, ended, complete, players, since, first, now, taken, found)
+    return found[0, :count], found[1, :count]
+
+
+@program
+def _find(
+    following: Array, ended: Array, complete: Any, players: Array, since: Array, first: int, now: int, taken: int,
+    found: Array,
+) -> int:  # fmt: skip
+    """Write the seats and the cells of `fresh_rows`, [2, n]; return their number."""
     _, capacity, envs = following.shape
-    most = len(players) * envs * max(now - first, 0)
-    seats, cells, count = np.empty(most, np.int64), np.empty(most, np.int64), 0
+    count = 0
     for seat in range(len(players)):
         player = players[seat]
         for env in range(envs):
             for time in range(max(first, since[seat]), now):
                 slot = time % capacity
                 if is_fresh(following, ended, complete, player, slot, env, taken):
-                    seats[count], cells[count] = seat, (player * capacity + slot) * envs + env
+                    found[0, count], found[1, count] = seat, (player * capacity + slot) * envs + env
                     count += 1
-    return seats[:count], cells[:count]
+    return count
 
 
-@program
 def linked_rows(following: Array, found: Array, counts: Array, rows: int) -> tuple[Array, Array, Array]:
     """Return rows one after another, [K, rows] each: cells, whether there is a row, whether the next one follows it.
 
     following: see `fresh_rows`.  found: [n] int64, the cells of the agents' rows.  counts: [K] int64, of each agent.
     The cells of padding are that of the first row.
     """
-    _, capacity, envs = following.shape
-    after = following.reshape(-1)
-    cells = np.full((len(counts), rows), found[0])
+    cells = np.empty((len(counts), rows), np.int64)
     valid, linked = np.zeros(cells.shape, np.bool_), np.zeros(cells.shape, np.bool_)
-    start = 0
+    _link(following, found, counts, cells, valid, linked)
+    return cells, valid, linked
+
+
+@program
+def _link(following: Array, found: Array, counts: Array, cells: Array, valid: Array, linked: Array) -> None:
+    """Write what `linked_rows` returns."""
+    _, capacity, envs = following.shape
+    after, start = following.reshape(-1), 0
+    cells[...] = found[0]
     for k in range(len(counts)):
         slot, time = -1, -2  # slot and time of row i if it follows row i - 1
         for i in range(counts[k]):
@@ -86,10 +108,8 @@ def linked_rows(following: Array, found: Array, counts: Array, rows: int) -> tup
             else:
                 slot, time = -1, -2
         start += counts[k]
-    return cells, valid, linked
 
 
-@program
 def outcomes(
     following: Array, terminated: Array, reward: Array, cells: Array, valid: Array, linked: Array, gamma: Array
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
@@ -98,10 +118,24 @@ def outcomes(
     following, terminated, reward: columns of the ring, [P, C, E].  cells, valid, linked: see `linked_rows`.
     gamma: [K] float64.  The last two are cells and pointers [K, M] of the rows without a next row, padded with copies.
     """
+    given, discount = np.zeros((2, *cells.shape), np.float32)
+    truncated, boot = np.zeros(cells.shape, np.bool_), np.empty(cells.shape, np.int64)
+    places = np.empty((2, cells.size), np.int64)
+    columns = following, terminated, reward, cells, valid, linked, gamma
+    size = len(cells) * _write_outcomes(*columns, given, discount, truncated, boot, places)
+    from_cells, pointers = places[:, :size].reshape(2, len(cells), -1)
+    return given, discount, truncated, boot, from_cells, pointers
+
+
+@program
+def _write_outcomes(
+    following: Array, terminated: Array, reward: Array, cells: Array, valid: Array, linked: Array, gamma: Array,
+    given: Array, discount: Array, truncated: Array, boot: Array, places: Array,
+) -> int:  # fmt: skip
+    """Write what `outcomes` returns; return M.  places: [2, n], the last two, one row after another."""
     after, ends, rewards = following.reshape(-1), terminated.reshape(-1), reward.reshape(-1)
     agents, rows = cells.shape
-    given, discount = np.zeros(cells.shape, np.float32), np.zeros(cells.shape, np.float32)
-    truncated, boot = np.zeros(cells.shape, np.bool_), np.full(cells.shape, -1)
+    boot[...] = -1
     most, first = 0, -1
     for k in range(agents):
         count = 0
@@ -118,10 +152,10 @@ def outcomes(
                     first = cells[k, i] if first == -1 else first
                     count += 1
         most = max(most, count)
-    from_cells = np.full((agents, most), first)
-    pointers = np.full((agents, most), after[first])
+    places[0, : agents * most], places[1, : agents * most] = first, after[first]
     for k in range(agents):
         for i in range(rows):
             if valid[k, i] and not linked[k, i]:
-                from_cells[k, boot[k, i]], pointers[k, boot[k, i]] = cells[k, i], after[cells[k, i]]
-    return given, discount, truncated, boot, from_cells, pointers
+                place = k * most + boot[k, i]
+                places[0, place], places[1, place] = cells[k, i], after[cells[k, i]]
+    return most
