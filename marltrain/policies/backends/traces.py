@@ -40,20 +40,24 @@ class Traces(ABC):
     def bound(self, *trees: Any) -> tuple[Callable[..., Any], list[Any]]:
         """Return the trace for such trees, and the tensors to call it with."""
         leaves: list[Any] = []
-        key = tuple([self._flattened(tree, leaves) for tree in trees])
-        if key not in self._traces:
-            self._traces[key] = self.traced(self._of_leaves(trees), leaves)
-        return self._traces[key], leaves
-
-    def _flattened(self, tree: Any, leaves: list[Any]) -> Key | None:
-        """Append a tree's tensors to `leaves`; return the tree's part of the cache key."""
-        if tree is None:
-            return None
-        if isinstance(tree, dict):
-            return (*tree, *[self._flattened(inner, leaves) for inner in tree.values()])
-        leaf, key = self.leaf(tree)
-        leaves.append(leaf)
-        return key
+        parts: list[Key | None] = []  # the names of dicts and the keys of tensors
+        left = [*reversed(trees)]
+        while left:
+            tree = left.pop()
+            if tree is None:
+                parts.append(None)
+            elif isinstance(tree, dict):
+                parts.append(tuple(tree))
+                left.extend(reversed(tree.values()))
+            else:
+                leaf, part = self.leaf(tree)
+                leaves.append(leaf)
+                parts.append(part)
+        key = tuple(parts)
+        trace = self._traces.get(key)
+        if trace is None:
+            trace = self._traces[key] = self.traced(self._of_leaves(trees), leaves)
+        return trace, leaves
 
     def _of_leaves(self, trees: tuple[Any, ...]) -> Callable[..., Any]:
         function, skeleton = self.function, tuple(_emptied(tree) for tree in trees)

@@ -74,9 +74,10 @@ class WholeBatch(TensorBatch):
     ) -> None:
         """Convert the columns of `batch` that losses get; the others are converted when they are first read."""
         super().__init__(**to_tensor({name: getattr(batch, name) for name in batch.loss_columns}))
-        self.batch, self.to_tensor, self.to_numpy = batch, to_tensor, to_numpy
-        self.draw, self.statistics, self.rescale = draw, statistics, rescale
-        self.metrics = {}
+        vars(self).update(
+            batch=batch, to_tensor=to_tensor, to_numpy=to_numpy, draw=draw, statistics=statistics, rescale=rescale,
+            metrics={},
+        )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         """Return a column, converted if need be; raises AttributeError for one that the batch does not have."""

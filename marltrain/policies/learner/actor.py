@@ -265,9 +265,8 @@ class Actor:
 
     def count(self, actions: Array, explored: Array) -> None:
         """Count actions [K, B] of training; explored: [K, B] bool, the rows that acted and explored."""
-        if self.counts.size:
-            for own, chosen, rows in zip(self.counts, actions, explored, strict=True):
-                own += np.bincount(chosen[rows], minlength=len(own))
+        for own, chosen, rows in zip(self.counts, actions, explored, strict=True):
+            own += np.bincount(chosen[rows], minlength=len(own))
 
     def act_row(self, row: int, inputs: ActInputs, rng: np.random.Generator) -> Acted:
         """Choose actions for one agent only, [1, B, ...]."""
@@ -300,7 +299,10 @@ class Actor:
         self, row: int | None, inputs: ActInputs, noise: Mapping[str, Array], rng: np.random.Generator
     ) -> StartedAct:
         """Choose actions for one agent or for all agents: in numpy, else in tensors."""
-        given = replace(inputs, carry=self._started(inputs), noise=noise)
+        given = ActInputs(
+            inputs.obs, inputs.legal, inputs.explore, self._started(inputs), noise, training=inputs.training,
+            member=inputs.member,
+        )  # fmt: skip
         if self._observed is not None:
             observed = self._observed if row is None else self._observed.row(row)
             given.obs = normalized_observations(observed, inputs.obs)
@@ -338,11 +340,10 @@ class Actor:
         which = row, given.training
         if which not in self._functions:
             self._functions[which] = self.backend.starting(partial(self._acted, *which))
-        counts = self.counts[slice(None) if row is None else slice(row, row + 1)].astype(np.float32)
         arrays = {name: getattr(given, name) for name in _READ}
-        arrays |= {ACTION_COUNTS: counts} if self.counts.size else {}
-        with self.backend.no_gradient():
-            started = self._functions[which](self.backend.argument(arrays), self.hyper.stacked())
+        if self.counts.size:
+            arrays[ACTION_COUNTS] = self.counts[slice(None) if row is None else slice(row, row + 1)].astype(np.float32)
+        started = self._functions[which](self.backend.argument(arrays), self.hyper.stacked())
         return StartedAct(started, self.algorithm.to_units)
 
     def _acted(self, row: int | None, training: bool, given: dict[str, Any], stacked: Any) -> dict[str, Any]:
@@ -351,7 +352,8 @@ class Actor:
         counts = inputs.pop(ACTION_COUNTS, None)
         settings = dict(zip(self.hyper.names, ops.unstack(stacked), strict=True))
         inputs["hyper"] = self._numbers(row, settings, lambda _: counts)
-        return vars(self._call(ops, _of_row(self.nets, row), ActInputs(**inputs, training=training)))
+        with self.backend.no_gradient():
+            return vars(self._call(ops, _of_row(self.nets, row), ActInputs(**inputs, training=training)))
 
     def _tensors(self, row: int | None, given: ActInputs) -> ActInputs:
         """Return inputs as tensors of the framework, with the settings of one agent or of all agents."""

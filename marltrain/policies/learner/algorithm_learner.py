@@ -97,7 +97,9 @@ class AlgorithmLearner(Learner):
                     f"{algorithm.name}: agents that learn together are trained without strategy=: leave it out"
                 )
             self.team = Weights(TeamNetworks(algorithm), backend, 1, self.seeds[:1] if draw else None)
-        self.rewards = RewardScaling(self.num_agents, self.weights.statistics.get(REWARD))
+        statistics = self.weights.statistics
+        self._observed = {name: statistics[name] for name in NORMALIZED if name in statistics}
+        self.rewards = RewardScaling(self.num_agents, statistics.get(REWARD))
         self.hyper = StackedHyperparameters(settings, algorithm.name, self.num_agents, backend)
         replay = self.needs.replay
         self.memory = None if replay is None else MemoryNumbers(replay, algorithm.name, self.num_agents)
@@ -208,16 +210,16 @@ class AlgorithmLearner(Learner):
     def begin_update(self, batch: Batch, *, learn: Array, batch_size: int) -> BegunUpdate:
         """See `Learner`; a captured pass over transitions is under way."""
         metrics, seen, nets = MeanMetrics(self.backend), batch, self.steps.networks(self.weights.nets)
-        learn = learn & (batch.weight.sum(1) > 0)
-        observed = {name: self.weights.statistics[name] for name in NORMALIZED if name in self.weights.statistics}
+        learn, observed = learn & batch.weight.any(1), self._observed
         if observed:
             batch = normalized_batch(observed, batch)
         with self.backend.seeded(self.rngs("update")[0]) if self.weights.custom else nullcontext():
             tensors = self._prepared(nets, batch)
             self._scale_rewards(tensors, batch.weight, learn)
-            share = np.zeros(len(learn))
-            if self.weights.target:
-                share = learn * self.algorithm.target_share(self.updates + learn, self.hyper.values)
+            share = (
+                learn * self.algorithm.target_share(self.updates + learn, self.hyper.values) if self.weights.target
+                else np.zeros(len(learn))
+            )  # fmt: skip
             self.steps.begin()
             columns = {ALONE: {**tensors.for_losses(), **self._weighted(batch.weight, tensors.to_tensor)}}
             self.passes.solve(columns, learn, self.updates, metrics)

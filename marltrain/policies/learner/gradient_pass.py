@@ -31,13 +31,13 @@ class GradientPass:
         self._function = self._backend.starting(self._pass, compiled=True)
 
     def __call__(
-        self, columns: Columns, numbers: Mapping[str, Any], due: Array, share: Array,
+        self, columns: Columns, numbers: Mapping[str, Any], due: Sequence[Array], share: Array,
         drawn: Callable[[GradientStep, Array], Mapping[str, Any]],
     ) -> tuple[Started | None, list[tuple[GradientStep, Array]]]:  # fmt: skip
         """Start the pass; return its metrics, those [M, K] of one phase that was due after another, and these phases.
 
         The latter are (step, due [K] bool); without any, there are no metrics.
-        numbers: see `GradientStep`.  due: [F, K] bool, of each step.  share: [K], see `Weights.update_targets`.
+        numbers: see `GradientStep`.  due: [K] bool, of each step.  share: [K], see `Weights.update_targets`.
         drawn: (step, due) -> random numbers of the rows, which the losses of the step get.
         """
         made = [(step, own) for step, own in zip(self.steps, due, strict=True) if np.count_nonzero(own)]

@@ -113,8 +113,10 @@ class GradientStep:
 
     def due(self, due: Array) -> dict[str, Any]:
         """Return the agents of each member that learn, [K_i] bool arguments, from [K] bool; None: all of them."""
-        own = self.team.by_member(due)
-        return {OF_TEAM: None} | {key: None if each.all() else self.backend.argument(each) for key, each in own.items()}
+        result: dict[str, Any] = {OF_TEAM: None}
+        for key, own in self.team.by_member(due).items():
+            result[key] = None if np.count_nonzero(own) == own.size else self.backend.argument(own)
+        return result
 
     def optimizer_numbers(self, numbers: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the numbers of OPTIMIZER_NUMBERS of each member that are not 0 for all agents, by name, each [K_i, 1].

@@ -44,9 +44,11 @@ class MeanMetrics:
     def _read(self) -> None:
         """Read the metrics that are still on the device: those of passes, and all others at once."""
         for started, places in self._under_way:
-            ends = np.cumsum([len(step.metrics) for step, _ in places])
-            for (step, i), values in zip(places, np.split(started.result(), ends[:-1]), strict=True):
-                self.seen[step][i] = values, self.seen[step][i][1]
+            values, start = started.result(), 0
+            for step, i in places:
+                end = start + len(step.metrics)
+                self.seen[step][i] = values[start:end], self.seen[step][i][1]
+                start = end
         self._under_way = []
         tensors = {
             f"{n} {i}": values
@@ -73,11 +75,13 @@ class MeanMetrics:
         self._read()
         means_by_name: dict[str, Array] = {}
         for step, seen in self.seen.items():
+            one, active = seen[0]
+            if len(seen) == len(active) == 1 and np.count_nonzero(active) == active.size:  # the usual off-policy case
+                means = self._of_steps(one, active)[0].astype(np.float64)
+                means_by_name.update(zip(step.metrics, means, strict=True))
+                continue
             values = np.concatenate([self._of_steps(*each) for each in seen]).astype(np.float64)
             active = np.concatenate([active for _, active in seen])[:, None]
-            if len(values) == 1 and np.count_nonzero(active) == active.size:  # the usual off-policy case
-                means_by_name.update(zip(step.metrics, values[0], strict=True))
-                continue
             total, count = np.where(active, values, 0.0).sum(0), active.sum(0)
             means = np.where(count > 0, total / np.maximum(count, 1), np.nan)
             means_by_name.update(zip(step.metrics, means, strict=True))
@@ -85,7 +89,7 @@ class MeanMetrics:
 
     def _of_steps(self, values: Array, active: Array) -> Array:
         """Return metrics that have been read as an array [n, M, K]."""
-        return np.reshape(values, (len(active), -1, active.shape[1]))
+        return values.reshape(len(active), -1, active.shape[1])
 
     def skipped(self, learn: Array) -> dict[str, Array]:
         """Return the agents that learn, but had no active step of a phase: metric name -> [K] bool.
@@ -96,7 +100,7 @@ class MeanMetrics:
         for step, seen in self.seen.items():
             absent = learn
             for _, active in seen:
-                absent = absent & ~active.any(0)
+                absent = absent > (active[0] if len(active) == 1 else active.any(0))
             if np.count_nonzero(absent):
                 missed.update(dict.fromkeys(step.metrics, absent))
         return missed

@@ -74,13 +74,17 @@ class Passes:
 
     def whole(self, make: GradientPass, columns: Columns, learn: Array, share: Array, metrics: MeanMetrics) -> None:
         """Make a pass over transitions, and move the target networks by `share` [K], in a single call."""
-        due = self.steps.due(learn, self._counts())
-        given = columns, self._numbers(), due, share
+        counts = self.team.counts_of(learn, self._counts())
+        due = [due_of(step.phase, learn, counts) for step in make.steps]
+        draws = self.members[ALONE].draws
+        rows = np.asarray(self.backend.numpy(columns[ALONE]["weight"])) > 0 if draws else None
 
         def drawn(step: Any, due: Array) -> Mapping[str, Any]:
-            return self._drawn(step, columns, due).get(ALONE, {})
+            if rows is None or step.number not in draws:
+                return {}
+            return self.backend.argument(draws.of_phase(step.number, rows & due[:, None]))
 
-        metrics.add_pass(*make(*given, drawn))
+        metrics.add_pass(*make(columns, self._numbers(), due, share, drawn))
         self._count(learn)
 
     def _over(

@@ -39,7 +39,7 @@ class RewardScaling:
 
     def changes(self, scale: Array) -> bool:
         """Return whether rewards change with factors `scale`."""
-        return self.statistics is not None or bool((scale != 1).any())
+        return self.statistics is not None or bool(np.count_nonzero(scale != 1))
 
     def __call__(self, reward: Array, weight: Array, learn: Array, scale: Array) -> Array:
         """Return rewards [K, B] scaled, as float32; first add those of the agents that learn to the statistics.

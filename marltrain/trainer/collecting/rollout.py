@@ -91,8 +91,9 @@ class Actors:
         decided = []
         for i, (seated, view, (act, turn)) in enumerate(zip(self.learners, self.views, begun, strict=True)):
             acted = act.result()
-            if self._training and seated.learner.actor is not None:
-                seated.learner.actor.count(acted.action, turn & self.exploring[i])
+            actor = seated.learner.actor
+            if self._training and actor is not None and actor.counts.size:
+                actor.count(acted.action, turn & self.exploring[i])
             self.carries[i] = None if acted.carry is None else moved(acted.carry, self.carries[i], turn)
             view.put(self.actions[seated.group], acted.action)
             decided.append(acted)

@@ -281,8 +281,11 @@ class CallbackList:
 
     def interfering(self, events: Iterable[str]) -> str:
         """Return "<callback>.<event>" of the first callback of these events without `only_watches`; "" for none."""
-        heard = ((c, event) for event in events for c in self._listeners[event] if not c.only_watches)
-        return next((f"{type(callback).__name__}.{event}" for callback, event in heard), "")
+        for event in events:
+            for callback in self._listeners[event]:
+                if not callback.only_watches:
+                    return f"{type(callback).__name__}.{event}"
+        return ""
 
     def call(self, moment: Moment) -> None:
         """Call every callback that overrides the event. An exception gains a note that names the callback.

@@ -15,9 +15,9 @@ def passed(before: int, now: int, every: int | None) -> bool:
     return every is not None and now // every > before // every
 
 
-def left(now: int, every: int | None) -> int | None:
-    """Return the distance to the next multiple of `every`; None for every=None."""
-    return None if every is None else every - now % every
+def left(now: int, every: int | None) -> int:
+    """Return the distance to the next multiple of `every`; a very large number for every=None."""
+    return sys.maxsize if every is None else every - now % every
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ class Budgets:
             ("steps_per_train", counters.env_steps, self.env_steps),
             ("updates_per_train", counters.updates, self.updates),
         )
-        return next((name for name, done, budget in budgets if budget is not None and done >= budget), "")
+        for name, done, budget in budgets:
+            if budget is not None and done >= budget:
+                return name
+        return ""
 
 
 class TestSchedule:
@@ -91,12 +94,16 @@ class Due:
 
     def steps_left(self, env_steps: int) -> int:
         """Return the number of env steps until a test, a checkpoint or the end of the budget is due by env steps."""
-        until = [left(env_steps, every) for every in (self.tests.every_steps, self.checkpoint_steps)]
-        until.append(None if self.budgets.env_steps is None else self.budgets.env_steps - env_steps)
-        return min((steps for steps in until if steps is not None), default=sys.maxsize)
+        budget = self.budgets.env_steps
+        return min(
+            left(env_steps, self.tests.every_steps), left(env_steps, self.checkpoint_steps),
+            sys.maxsize if budget is None else budget - env_steps,
+        )  # fmt: skip
 
     def episodes_left(self, episodes: int) -> int:
         """Return the number of episodes until a test, `train_fn` or the end of the budget is due by episodes."""
-        until = [left(episodes, every) for every in (self.tests.every_episodes, self.train_fn_episodes)]
-        until.append(None if self.budgets.episodes is None else self.budgets.episodes - episodes)
-        return min((count for count in until if count is not None), default=sys.maxsize)
+        budget = self.budgets.episodes
+        return min(
+            left(episodes, self.tests.every_episodes), left(episodes, self.train_fn_episodes),
+            sys.maxsize if budget is None else budget - episodes,
+        )  # fmt: skip

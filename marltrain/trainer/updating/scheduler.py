@@ -216,7 +216,7 @@ class UpdateScheduler:
         steps, self._steps_since_update = self._steps_since_update, 0
         before, reader = self.settle(), self._reader
         self.seated.learner.apply_schedules(env_steps)
-        if reader is None or not (ready := self._ready(reader)).any():
+        if reader is None or not np.count_nonzero(ready := self._ready(reader)):
             return before
         return before | self._make(self._batches(reader, ready, steps, most), ready, env_steps)
 
@@ -334,7 +334,7 @@ class UpdateScheduler:
         if reader.rollouts:
             return self.learn & (reader.size() >= self.update_schedule.least_rows)
         ready: Array = self._started() & (reader.size() > 0)
-        if ready.any() and not self._checked and not self.updates:
+        if not self._checked and not self.updates and ready.any():
             self._checked = True  # all rows, since a batch holds few of them and could find a wrong one late
             reader.check()
         return ready

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from marltrain.core.layout import Array, map_tree
-from marltrain.policies.backends.torch.capture_protocol import Capture, Function, Mark
+from marltrain.policies.backends.torch.capture_protocol import Capture, Function
 
 ALIGNED = 64
 """Bytes of which the place of an argument is a multiple: operations of a GPU read several aligned numbers at once."""
@@ -37,8 +37,8 @@ class Layout:
     def arrays(self, buffer: Array) -> list[Array]:
         """Return the arrays in a buffer [size] uint8, on its memory."""
         return [
-            buffer[start:end].view(dtype).reshape(shape)
-            for (start, end), (dtype, shape) in zip(self._places, self._kinds, strict=True)
+            np.ndarray(shape, dtype, buffer, start)
+            for (start, _), (dtype, shape) in zip(self._places, self._kinds, strict=True)
         ]
 
     def tensors(self, buffer: Tensor) -> list[Tensor]:
@@ -117,33 +117,38 @@ class Fetches:
     def __init__(self, packed: Packed, capture: Capture) -> None:
         """Take the function that makes the results."""
         self._packed, self._capture = packed, capture
-        self._free: list[tuple[Tensor, Mark]] = []
+        self._free: list[_Landing] = []
 
     def start(self, results: Tensor) -> Fetch:
         """Start the copy of results."""
-        memory, mark = self._free.pop() if self._free else (self._capture.host(len(results)), self._capture.mark())
-        self._capture.fetch(results, memory)
-        mark.record()
-        return Fetch(self._packed, memory, mark, self._free)
+        landing = self._free.pop() if self._free else _Landing(len(results), self._capture)
+        self._capture.fetch(results, landing.memory)
+        landing.mark.record()
+        return Fetch(self._packed, landing, self._free)
+
+
+class _Landing:
+    """Memory of the CPU that results are copied to, as a tensor and as an array, and the mark behind the copy."""
+
+    def __init__(self, size: int, capture: Capture) -> None:
+        self.memory, self.mark = capture.host(size), capture.mark()
+        self.array: Array = self.memory.numpy()
 
 
 class Fetch:
     """Results that are copied to the memory of the CPU."""
 
-    def __init__(self, packed: Packed, memory: Tensor, mark: Mark, free: list[tuple[Tensor, Mark]]) -> None:
-        """Take the memory, which belongs to this copy until its results have been read.
-
-        mark: behind the copy.  free: memory for later copies.
-        """
-        self._packed, self._memory, self._mark, self._free = packed, memory, mark, free
+    def __init__(self, packed: Packed, landing: _Landing, free: list[_Landing]) -> None:
+        """Take the memory, which belongs to this copy until its results have been read; free: that for later copies."""
+        self._packed, self._landing, self._free = packed, landing, free
         self._read: Array | None = None
 
     def result(self) -> Any:
         """Wait for the copy; return the results as writable arrays."""
         if self._read is None:
-            self._mark.synchronize()
-            self._read = self._memory.numpy().copy()  # the memory serves later copies
-            self._free.append((self._memory, self._mark))
+            self._landing.mark.synchronize()
+            self._read = self._landing.array.copy()  # the memory serves later copies
+            self._free.append(self._landing)
         return self._packed.unpacked(self._read)
 
 

@@ -169,19 +169,19 @@ class CudaCapture:
 
     def mark(self) -> Mark:
         """See `Capture`."""
-        return CudaMark(self.device)
+        return CudaMark(self.device.index)
 
 
 class CudaMark:
     """An event of the caller's stream on a device."""
 
-    def __init__(self, device: torch.device) -> None:
-        """Make the event."""
-        self._device, self._event = device, torch.cuda.Event()
+    def __init__(self, index: int | None) -> None:
+        """Make the event; index: number of the device, by which torch finds its stream at once."""
+        self._index, self._event = index, torch.cuda.Event()
 
     def record(self) -> None:
         """See `Mark`."""
-        self._event.record(torch.cuda.current_stream(self._device))
+        self._event.record(torch.cuda.current_stream(self._index))
 
     def synchronize(self) -> None:
         """See `Mark`."""
@@ -212,7 +212,7 @@ def cannot_capture(reason: str) -> ConfigError:
 
 def capture_on(device: torch.device) -> Capture:
     """Return the capture of a device that is a GPU, or treated as one."""
-    return instead() or _cuda_capture(device)
+    return instead() or _cuda_capture(torch.empty(0, device=device).device)  # which has a number
 
 
 @functools.cache

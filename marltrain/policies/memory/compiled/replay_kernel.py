@@ -67,7 +67,8 @@ class Reading:
         (self._name,) = ring.obs
         self.record = np.zeros(1, READING)
         self._hot = np.ascontiguousarray(reader.identities, np.int64)
-        self.record["n_step"], self.record["hots"] = reader.needs.n_step, len(reader.needs.identity)
+        self._hots = len(reader.needs.identity)
+        self.record["n_step"], self.record["hots"] = reader.needs.n_step, self._hots
         self.record["hot"] = address_of(self._hot)
         self._fields = self.record.view(np.int64)  # the same memory; a slice of it is written at once
         self.address = address_of(self.record)
@@ -77,13 +78,13 @@ class Reading:
         """Return uninitialized transitions [agents, rows], with weights of 1."""
         ring, shape = self.ring, (agents, rows)
         obs, legal = ring.obs[self._name], ring.legal
-        row = (obs.shape[3] + hots,) if (hots := int(self.record["hots"][0])) else obs.shape[3:]
-        seen, then = (np.empty((*shape, *row), obs.dtype) for _ in range(2))
+        row = (*shape, obs.shape[3] + self._hots) if self._hots else (*shape, *obs.shape[3:])
         masks = [None, None] if legal is None else [np.empty((*shape, legal.shape[3]), bool) for _ in range(2)]
         return Transitions(
-            obs=seen, legal=masks[0], action=np.empty((*shape, *ring.action.shape[3:]), ring.action.dtype),
+            obs=np.empty(row, obs.dtype), legal=masks[0],
+            action=np.empty((*shape, *ring.action.shape[3:]), ring.action.dtype),
             reward=np.empty(shape, np.float32), discount=np.empty(shape, np.float32),
-            weight=np.ones(shape, np.float32), extras={}, next_obs=then, next_legal=masks[1],
+            weight=np.ones(shape, np.float32), extras={}, next_obs=np.empty(row, obs.dtype), next_legal=masks[1],
             cells=np.empty(shape, np.int64),
         )  # fmt: skip
 
@@ -97,9 +98,10 @@ class Reading:
 
     def refresh(self) -> None:
         """Write the addresses of the ring's arrays; a ring that grows allocates new arrays."""
-        ring, record = self.ring, self.record[0]
+        ring = self.ring
         if self._written is not None and self._written[0] is ring.next and self._written[1] is ring.ends.time:
             return
+        record = self.record[0]
         self._written = ring.next, ring.ends.time
         obs, last = ring.obs[self._name], ring.ends.obs[self._name]
         record["capacity"], record["envs"] = ring.capacity, ring.num_envs

@@ -93,7 +93,7 @@ def test_a_function_without_results():
 
 def test_memory_that_is_read_before_its_mark_is_junk():
     call = started(RecordedCapture())(*given(1))
-    assert (call._memory.numpy() == JUNK).all()
+    assert (call._landing.array == JUNK).all()
     check(call.result(), 1)
 
 
@@ -129,7 +129,7 @@ def test_memory_of_results_that_is_given_back_too_early_is_found():
     capture, packed = RecordedCapture(), Packed(lambda x: x + 1.0)
     fetches = Fetches(packed, capture)
     first = fetches.start(packed(torch.ones(2)))
-    fetches._free.append((first._memory, first._mark))
+    fetches._free.append(first._landing)
     with pytest.raises(RuntimeError, match="two copies at the same time"):
         fetches.start(packed(torch.ones(2)))
 
