@@ -23,6 +23,7 @@ class RemoteScheduler(UpdateScheduler):
     """
 
     gathers_on_device = False  # actors get arrays
+    reads_late = False
 
     def __init__(
         self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults, remote: RemoteLearner,

@@ -61,8 +61,9 @@ class Updates:
 
     def _updated(self, due: Sequence[UpdateScheduler]) -> Metrics:
         """Make the updates of schedulers that are due; those that are made in actors are made at the same time."""
+        defers = self._defers
         for scheduler in due:
-            scheduler.defers = self._defers
+            scheduler.defers = defers and scheduler.reads_late and scheduler.on_not_finite is None
         result = [scheduler.update(self._counters.env_steps, self._most) for scheduler in due]
         while any(scheduler.advance for scheduler in due):
             for metrics, scheduler in zip(result, due, strict=True):

@@ -40,6 +40,8 @@ class AsyncScheduler(UpdateScheduler):
     `update` starts the updates that are due and returns the metrics of the previous ones.
     """
 
+    reads_late = False  # the thread waits for the metrics
+
     def __init__(self, seated: Seats, streams: Streams, num_envs: int, defaults: Defaults, thread: Executor) -> None:
         """Let the agents act with copies of their networks; raises ConfigError if the learner does not support it."""
         super().__init__(seated, streams, num_envs, defaults)
@@ -77,7 +79,7 @@ class AsyncScheduler(UpdateScheduler):
         self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int
     ) -> dict[str, dict[str, float]]:
         """Start one update for each batch; the batches are read before the environments go on."""
-        self._gradient_steps, self.defers = self.gradient_steps, False  # the thread waits for the metrics
+        self._gradient_steps = self.gradient_steps
         self._under_way = self._thread.submit(super()._make, list(batches), ready, env_steps)
         return {}
 

@@ -73,6 +73,7 @@ class UpdateScheduler:
     learn: [K] bool, the agents that learn.  updates: updates of this run.  period: batch steps between them.
     gathers_on_device: whether batches may be gathered in the memory of the learner's device.
     plans: whether compiled code may make updates of this scheduler between batch steps.
+    reads_late: whether it can leave metrics on a GPU, see `defers`.
     address: address of the arguments of the updates that `prepare_updates` has prepared; 0 without any.
     observed: transitions made outside of the run, from which the reader draws, too; see `draw_also`.
     on_not_finite: called in place of raising NotFiniteError, if it is set: the other agents then learn on.
@@ -85,6 +86,7 @@ class UpdateScheduler:
     """
 
     plans: ClassVar[bool] = False
+    reads_late: ClassVar[bool] = True
     gathers_on_device: ClassVar[bool] = True
     address: int = 0
     observed: Streams | None = None
@@ -214,10 +216,10 @@ class UpdateScheduler:
         First, scheduled hyperparameters (epsilon, learning rates) get their values at `env_steps`.
         """
         steps, self._steps_since_update = self._steps_since_update, 0
-        before, reader = self.settle(), self._reader
+        before, reader = {} if self.defers else self.settle(), self._reader
         self.seated.learner.apply_schedules(env_steps)
         if reader is None or not np.count_nonzero(ready := self._ready(reader)):
-            return before
+            return before | self.settle()
         return before | self._make(self._batches(reader, ready, steps, most), ready, env_steps)
 
     def drop_rollouts(self, agents: Array) -> None:
@@ -262,13 +264,13 @@ class UpdateScheduler:
     def _make(self, batches: Iterable[tuple[int, Rollout | Transitions]], ready: Array, env_steps: int) -> Metrics:
         """Make one update for each batch; raises AgentError if a loss or a gradient is not finite."""
         learner, rounds, rows = self.seated.learner, [], self._batch_size()
-        if self.defers and self.on_not_finite is None and learner.begins_updates:
+        if self.defers:
             late: list[Callable[[], dict[str, Array]]] = []
             for number, batch in batches:
                 begun = learner.begin_update(batch, learn=ready, batch_size=rows)
                 late.append(partial(self._finish_update, begun, self._of_rows(), batch, number, ready, env_steps))
-            self._late = late, ready
-            return {}
+            before, self._late = self.wait(), (late, ready)  # while the GPU computes
+            return before
         for number, batch in batches:
             measured = learner.update(batch, learn=ready, batch_size=rows)
             begun = BegunUpdate(partial(dict, measured), learner.skipped)
