@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ class Layout:
         self._places, end = [(0, 0)] * len(kinds), 0
         for i in self.order:
             start = -(-end // aligned) * aligned
-            end = start + kinds[i][0].itemsize * int(np.prod(kinds[i][1], dtype=np.int64))
+            end = start + kinds[i][0].itemsize * math.prod(kinds[i][1])
             self._places[i] = start, end
         self.size = end
 
