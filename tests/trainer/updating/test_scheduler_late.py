@@ -12,8 +12,9 @@ import pytest
 import marltrain as mt
 from marltrain.policies.backends.torch.places import cpu_as_gpu
 from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
+from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.trainer.training.updates import Updates
-from marltrain.trainer.updating.scheduler import NotFiniteError
+from marltrain.trainer.updating.scheduler import NotFiniteError, UpdateScheduler
 from tests.gpu import runs
 from tests.gpu.runs import SPREAD
 from tests.trainer.running import tables
@@ -48,8 +49,26 @@ def make(env: Any) -> list[mt.Agent]:
     return mt.make_agents("dqn" if env == CART else "ddpg", env, seed=3, device="cpu", jit_compile=True, **own)
 
 
-def test_late_metrics_are_those_of_the_same_updates():
-    (waited, expected, at), (late, found, later) = (trained(watches=watches) for watches in (False, True))
+def noted(method: Any, letter: str, order: list[str]) -> Any:
+    """Return a method that adds a letter to `order` at each call."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        order.append(letter)
+        return method(*given, **named)
+
+    return call
+
+
+def test_late_metrics_are_those_of_the_same_updates(monkeypatch):
+    """They are read after the next update has begun, while a GPU computes it."""
+    order: list[str] = []
+    for cls, name in ((AlgorithmLearner, "begin_update"), (UpdateScheduler, "_finish_update")):
+        monkeypatch.setattr(cls, name, noted(getattr(cls, name), name.strip("_")[0], order))
+    waited, expected, at = trained(watches=False)
+    assert set("".join(order).split("f")) == {"b", ""}
+    order.clear()
+    late, found, later = trained(watches=True)
+    assert "".join(order).startswith("bbfbfbfbff")  # a test waits for the last one
     assert len(expected) > 10 and found == expected
     assert [b - a for a, b in zip(at, later, strict=True)].count(4) > 5  # the next update returns them
     assert all(0 <= b - a <= 4 for a, b in zip(at, later, strict=True))
