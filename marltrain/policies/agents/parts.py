@@ -15,8 +15,9 @@ from marltrain.policies.agents.agent_learner import each_array
 from marltrain.policies.agents.algorithm_agent import LearningAgent
 from marltrain.policies.agents.fixed import FrozenAgent
 from marltrain.policies.batches.batch import Acted, ActInputs
-from marltrain.policies.learner.actor import Actor, Noise
+from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.frozen_stack import FrozenStack
+from marltrain.policies.learner.noise import Noise
 from marltrain.storage.state import State
 
 FIRST_SIZE = 8

@@ -56,7 +56,7 @@ class NFSPAlgorithm(DQNAlgorithm):
     name = "nfsp"
     Settings: ClassVar[type[NFSPSettings]] = NFSPSettings
     recurrent = ()
-    acts_in_numpy = True
+    acts_in_numpy = noise_by_acts = True
 
     def __init__(self, settings: NFSPSettings, layout: Layout, action_space: Space) -> None:
         """See `QLearning`."""

@@ -175,10 +175,10 @@ class Algorithm:
     memory on demand), `corrects_lag` (on-policy, but learns from rollouts that were acted with earlier weights, see
     `Rollout.lag`), `optimizer_epsilon`, `update_freq` and `batch_size` (defaults where neither the agent nor the
     trainer is given a value; None: the trainer's), `reads_triplets` (losses read the columns of `TripletTransitions`),
-    and two flags for faster acting. `acts_in_numpy`: the class's own `act` uses only `ops` and its arguments, so that
+    and flags for faster acting. `acts_in_numpy`: the class's own `act` uses only `ops` and its arguments, so that
     it can run in numpy without the framework's overhead, or be recorded once as a program. `noise_by_rows`: the class's
     own `noise` of a + b rows is the noise of a rows followed by that of b rows, so that it can be drawn for many acts
-    at once.
+    at once. `noise_by_acts`: the class's own `noise` depends on its arguments only, so that it can be drawn ahead.
     """
 
     name: ClassVar[str]
@@ -221,6 +221,7 @@ class Algorithm:
     environment's units."""
     acts_in_numpy: ClassVar[bool] = False
     noise_by_rows: ClassVar[bool] = False
+    noise_by_acts: ClassVar[bool] = False
     recurrent: tuple[str, ...] = ()
     """Names of the networks that may be recurrent. `act`, `prepare` and losses then give them carries, see
     `memory_of`, and `needs` is the result of `needs_of`."""

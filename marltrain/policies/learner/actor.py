@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,88 +23,15 @@ from marltrain.policies.exploration.discrete import ACTION_COUNTS
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
 from marltrain.policies.interface.algorithm import OBSERVATION, Algorithm
 from marltrain.policies.interface.recurrence import carries_of, column_of
+from marltrain.policies.learner.noise import Noise, Rngs
 
 if TYPE_CHECKING:
     from marltrain.policies.compiled.acting import CompiledActing
     from marltrain.policies.learner.programs.act_program import ActProgram
     from marltrain.policies.learner.programs.act_table import ActTables
 
-Rngs = Sequence[np.random.Generator]
-ROWS, ACTS = 2048, 32
-"""Limits up to which a draw of noise grows, in rows per agent and in acts; the larger draw of both counts."""
-NUMBERS, NUMBERS_OF_ACTS = 2**20, 2**16
-"""Maximum number of random numbers in one draw of several acts: for compiled code, which makes many acts at once, and
-for single acts, in which they stay in the processor's cache."""
 _READ = ("obs", "legal", "explore", "carry", "noise")
 """The inputs of an act that are arrays."""
-Draw = Callable[[Rngs, int], dict[str, Array]]
-"""(K generators, B rows) -> arrays [K, B, ...]."""
-
-
-class Noise:
-    """Noise of a learner's acts, drawn ahead in blocks; the numbers are equal to those of drawing per act.
-
-    `draw` must be sequential: noise of a + b rows is the noise of a rows followed by that of b rows. Each block is
-    twice as long as the last, up to `ROWS` or `ACTS`. The generators are therefore ahead of the used noise. Call
-    `settle` before any other use of them and before saving them.
-
-    ahead: whether noise may be drawn ahead; if not, each act draws its own.
-    """
-
-    def __init__(self, draw: Draw, *, ahead: bool = True) -> None:
-        """Store the draw function, without drawing."""
-        self._draw, self.ahead = draw, ahead
-        self._rngs: Sequence[np.random.Generator] | None = None
-        self._rows = self._acts = self._given = self._numbers = 0
-        self._before: list[dict[str, object]] = []
-        self._drawn: dict[str, Array] = {}
-
-    def next(self, rngs: Sequence[np.random.Generator], rows: int) -> dict[str, Array]:
-        """Return the noise of one act, arrays [K, rows, ...]."""
-        drawn, at, _ = self.prepared(rngs, rows, numbers=NUMBERS_OF_ACTS)
-        self.skip(1)
-        return {name: values[:, at] for name, values in drawn.items()}
-
-    def prepared(
-        self, rngs: Sequence[np.random.Generator], rows: int, least: int = 1, numbers: int | None = None
-    ) -> tuple[dict[str, Array], int, int]:
-        """Return (noise of several acts [K, acts, rows, ...], index of the next act, number of acts left).
-
-        The caller counts used acts with `skip`.
-        least: number of acts for which it suffices.  numbers: most numbers drawn for further ones; None: `NUMBERS`.
-        """
-        if rngs is not self._rngs or rows != self._rows:
-            self.settle()
-            self._rngs, self._rows = rngs, rows
-        if self._acts - self._given < least:
-            self._rewind(rngs)
-            self._draw_ahead(rngs, rows, least, NUMBERS if numbers is None else numbers)
-        return self._drawn, self._given, self._acts - self._given
-
-    def skip(self, acts: int) -> None:
-        """Count `acts` acts as used; -1: the last one was not used after all."""
-        self._given += acts
-
-    def settle(self) -> None:
-        """Reset the generators to the position after the used noise, as if drawn per act."""
-        if self._rngs is not None:
-            self._rewind(self._rngs)
-        self._rngs, self._acts, self._given = None, 0, 0
-
-    def _rewind(self, rngs: Sequence[np.random.Generator]) -> None:
-        if self._given < self._acts:
-            for rng, state in zip(rngs, self._before, strict=True):
-                rng.bit_generator.state = state
-            self._draw(rngs, self._given * self._rows)
-
-    def _draw_ahead(self, rngs: Sequence[np.random.Generator], rows: int, least: int, numbers: int) -> None:
-        most = min(max(ROWS // rows, ACTS), numbers * self._acts // max(1, self._numbers)) if self._acts else 1
-        acts = self._acts = max(least, min(2 * self._acts, most)) if self.ahead else least
-        self._before = [dict(rng.bit_generator.state) for rng in rngs]
-        drawn = self._draw(rngs, acts * rows)
-        self._numbers = sum(values.size for values in drawn.values())
-        self._drawn = {name: v.reshape(len(v), acts, rows, *v.shape[2:]) for name, v in drawn.items()}
-        self._given = 0
 
 
 class Actor:
@@ -118,7 +45,7 @@ class Actor:
     carried: name -> column of the state that acts carry from decision to decision; usually empty.
     recurrent: those of recurrent networks, by network; each act returns them as extras, too.
     noise: noise of the acts. A custom model is seeded from the same stream at every act, so its noise is not drawn
-      ahead; nor is that of an algorithm without `noise_by_rows`.
+      ahead; nor is that of an algorithm without `noise_by_rows` or `noise_by_acts`.
     """
 
     nets: Mapping[str, Network]
@@ -135,8 +62,8 @@ class Actor:
         hyper: the agents' settings.  seeded: function that returns the seeding context of a custom model, or None.
         """
         self.algorithm, self.backend, self.hyper, self._seeded = algorithm, backend, hyper, seeded
-        ahead = seeded is None and declares(algorithm, "noise", "noise_by_rows")
-        self.noise = Noise(algorithm.noise, ahead=ahead)
+        by_rows, by_acts = (declares(algorithm, "noise", flag) for flag in ("noise_by_rows", "noise_by_acts"))
+        self.noise = Noise(algorithm.noise, ahead=seeded is None and (by_rows or by_acts), by_rows=by_rows)
         self.carried, self.recurrent = dict(algorithm.carry()), carries_of(algorithm.networks())
         self.counts = np.zeros((len(hyper.schedules), algorithm.counted_actions), np.int64)
         self.settings = np.zeros((len(hyper.names), len(hyper.schedules), 1), np.float32)

@@ -364,6 +364,4 @@ def hindrance(learner: AlgorithmLearner) -> str:
     """Return why compiled code cannot make the updates between batch steps, "" if nothing hinders it."""
     if learner.needs.block and learner.draws:  # their number depends on the sequences that were drawn
         return "losses read random numbers for the rows of sequences"
-    if learner.needs.reservoir:
-        return "the agent has a reservoir"
     return "" if learner.memory is None else learner.memory.obstacle

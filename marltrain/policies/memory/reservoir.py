@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappush, heapreplace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from marltrain.storage.state import State
 KEY = "reservoir_key"
 """Name of the extra by which an act offers its decision: a uniform random number in (0, 1], or 0 for no offer."""
 COLUMN = Column()
+KEYS, LEGAL = "key", "legal"
+"""Names of columns of a reservoir."""
 
 
 class Reservoir:
@@ -28,6 +29,8 @@ class Reservoir:
 
     columns: obs/<array>, legal, action and key, [P, capacity, ...]; rows beyond `held` are not in use.
     held, offered: [P] int64, the decisions that are held, and those offered so far.
+    heap: [P, capacity] int64, the places in use of each player as a heap: no key is smaller than that of the place
+        before it, at half its number.
     """
 
     def __init__(self, rows: Rows, capacity: int) -> None:
@@ -35,49 +38,36 @@ class Reservoir:
         self.group, self.capacity = rows.group, capacity
         kinds: dict[str, tuple[tuple[int, ...], Any]] = {
             **{f"obs/{name}": kind for name, kind in self.group.layout.shapes.items()},
-            "action": (self.group.action_shape, self.group.action_dtype), "key": ((), np.float32),
+            "action": (self.group.action_shape, self.group.action_dtype), KEYS: ((), np.float32),
         }  # fmt: skip
         players = self.group.size
         self.columns = {name: np.zeros((players, capacity, *shape), dtype) for name, (shape, dtype) in kinds.items()}
         if rows.legal is not None:
-            self.columns["legal"] = np.ones((players, capacity, rows.legal.shape[-1]), bool)
+            self.columns[LEGAL] = np.ones((players, capacity, rows.legal.shape[-1]), bool)
         self.held, self.offered = np.zeros(players, np.int64), np.zeros(players, np.int64)
-        self._smallest: list[list[tuple[float, int]]] = [[] for _ in range(players)]  # heaps of (key, place)
+        self.heap = np.zeros((players, capacity), np.int64)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns."""
-        return sum(column.nbytes for column in self.columns.values())
+        """Bytes of all columns and of the heap."""
+        return sum(column.nbytes for column in self.columns.values()) + self.heap.nbytes
 
     def offer(self, rows: Rows, chosen: Array) -> None:
         """Take over those of the newest decisions that have a key; chosen: [P, E] bool, the rows with a decision."""
+        from marltrain.policies.memory.compiled.reservoir_kernel import places_of  # loads numba
+
         keys = rows.extras[KEY][:, rows.now % rows.capacity]
-        found = [(p, e, place) for p, e in np.argwhere(chosen & (keys > 0)).tolist()
-                 if (place := self._place(p, float(keys[p, e]))) >= 0]  # fmt: skip
-        if not found:
+        places = places_of(keys, chosen, self.columns[KEYS], self.heap, self.held, self.offered)
+        player, env = np.nonzero(places >= 0)
+        if not len(player):
             return
-        player, env, places = np.array(found).T  # where a place stands twice, its last row is kept
+        place = places[player, env]  # where a place stands twice, its last row is kept
         cells = rows.cells(np.full(keys.shape, rows.now))[player, env]
         for name, array in rows.named(rows.obs_at(cells)).items():
-            self.columns[f"obs/{name}"][player, places] = array
-        self.columns["action"][player, places] = rows.read(rows.action, cells)
-        self.columns["key"][player, places] = keys[player, env]
+            self.columns[f"obs/{name}"][player, place] = array
+        self.columns["action"][player, place] = rows.read(rows.action, cells)
         if rows.legal is not None:
-            self.columns["legal"][player, places] = rows.legal_at(cells)
-
-    def _place(self, player: int, key: float) -> int:
-        """Return the place for an offered decision; -1 if it is not taken."""
-        self.offered[player] += 1
-        smallest = self._smallest[player]
-        if (held := int(self.held[player])) < self.capacity:
-            heappush(smallest, (key, held))
-            self.held[player] += 1
-            return held
-        least, place = smallest[0]
-        if key <= least:
-            return -1
-        heapreplace(smallest, (key, place))
-        return place
+            self.columns[LEGAL][player, place] = rows.legal_at(cells)
 
     def draw(self, seats: Sequence[Array], rngs: Sequence[np.random.Generator | None], count: int) -> Array:
         """Draw held decisions uniformly, with replacement: players and places, [2, K, count] int64.
@@ -103,7 +93,7 @@ class Reservoir:
 
     def legal_at(self, found: Array) -> Array | None:
         """Return the legal actions of drawn decisions, [K, B, A], or None."""
-        return self.columns["legal"][found[0], found[1]] if "legal" in self.columns else None
+        return self.columns[LEGAL][found[0], found[1]] if LEGAL in self.columns else None
 
     def actions_at(self, found: Array) -> Array:
         """Return the actions of drawn decisions, [K, B, ...]."""
@@ -124,15 +114,14 @@ class Reservoir:
         used = np.arange(most := int(held.max())) < held[:, None]
         for name, column in self.columns.items():
             saved = state.array(name, column.dtype, (players, most, *column.shape[2:]))
-            if name != "legal":
+            if name != LEGAL:
                 finite(state.place(name), saved, used)
             column[:, :most] = saved
         actions(state.place("action"), self.columns["action"][:, :most], self.group.action_space)
-        within(state.place("key"), self.columns["key"][:, :most], np.finfo(np.float32).tiny, 1.0, used)
+        within(state.place(KEYS), self.columns[KEYS][:, :most], np.finfo(np.float32).tiny, 1.0, used)
         self.held[...], self.offered[...] = held, offered
-        for player, smallest in enumerate(self._smallest):
-            smallest[:] = [(key, i) for i, key in enumerate(self.columns["key"][player, : held[player]].tolist())]
-            heapify(smallest)
+        for count, keys, heap in zip(held, self.columns[KEYS], self.heap, strict=True):
+            heap[:count] = np.argsort(keys[:count], kind="stable")
 
 
 def check_reservoir(who: str, needs: Needs, *, team: bool) -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from marltrain.policies.memory.memory_numbers import MemoryNumbers
 
 
+HELD = "reservoir_rows"
+"""Name of the metric of the decisions that an agent's reservoirs hold."""
+
+
 class ReservoirReader(UniformReader):
     """A `UniformReader` whose batches also hold decisions of the agents' reservoirs; see `Reservoir`."""
 
@@ -32,9 +36,9 @@ class ReservoirReader(UniformReader):
         self.reservoir: Reservoir = ring.reservoir
 
     def metrics(self) -> dict[str, Array]:
-        """Return the number of decisions in the agents' reservoirs as "reservoir_rows", beside other metrics."""
+        """Return the number of decisions in the agents' reservoirs as `HELD`, beside other metrics."""
         held = np.array([self.reservoir.held[players].sum() for players in self.seats], np.float64)
-        return {**super().metrics(), "reservoir_rows": held}
+        return {**super().metrics(), HELD: held}
 
     def sample(self, rngs: Sequence[np.random.Generator | None], gamma: Array, batch_size: int) -> ReservoirTransitions:
         """See `UniformReader`; agent k then draws as many decisions of its reservoir from `rngs[k]`."""

@@ -165,9 +165,9 @@ class Ring(Rows):
     def room(self) -> int:
         """Number of rows that can begin before one overwrites a row that a reader may still need.
 
-        The value is 0 if images are stacked, and with a reservoir: compiled code does not write such rows.
+        The value is 0 if images are stacked: compiled code does not write such rows.
         """
-        if self.deepest > 1 or self.reservoir is not None:
+        if self.deepest > 1:
             return 0
         held = [holder.earliest for reference in self._holders if (holder := reference()) is not None]
         return max(0, min([sys.maxsize, *(self.capacity + earliest - self.now - 1 for earliest in held)]))

@@ -12,7 +12,7 @@ from marltrain.core.seeds import restored, state_of
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.hyperparameters.stacked import StackedHyperparameters
-from marltrain.policies.learner.actor import Actor, Noise
+from marltrain.policies.learner.actor import Actor
 from marltrain.policies.learner.row_errors import RowErrors
 from marltrain.policies.learner.weights import Weights
 from marltrain.trainer.cluster.columns import Columns
@@ -30,7 +30,7 @@ class ActingLearner:
         self.actor = Actor(algorithm, backend, self.hyper, None)
         self.actor.use(self.weights.nets, self.weights.statistics)
         self._generators: list[np.random.Generator] = []
-        self.actor.noise = Noise(columns.cut(algorithm.noise, task.players), ahead=self.actor.noise.ahead)
+        self.actor.noise = self.actor.noise.by(columns.cut(algorithm.noise, task.players))
 
     def load(self, acting: Acting) -> None:
         """Set the weights, statistics, hyperparameters and counts of a fragment."""

@@ -13,8 +13,8 @@ from marltrain.policies.agents.agent_learner import each_array
 from marltrain.policies.agents.parts import Rngs, act_by_parts
 from marltrain.policies.backends import make_backend
 from marltrain.policies.batches.batch import Acted, ActInputs
-from marltrain.policies.learner.actor import Draw, Noise
 from marltrain.policies.learner.frozen_stack import FrozenStack
+from marltrain.policies.learner.noise import Draw
 from marltrain.storage.state import State
 from marltrain.trainer.cluster.acting_learner import ActingLearner
 from marltrain.trainer.cluster.columns import Columns
@@ -108,7 +108,7 @@ class _Stack:
 
     def _made(self, size: int) -> FrozenStack:
         stack = FrozenStack(self._algorithm, self._backend, size)
-        stack.actor.noise = Noise(self._cut(self._algorithm.noise), ahead=stack.actor.noise.ahead)
+        stack.actor.noise = stack.actor.noise.by(self._cut(self._algorithm.noise))
         return stack
 
     def take(self, size: int, arrived: dict[int, State]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from marltrain.core.layout import Array
-from marltrain.policies.learner.actor import Draw
+from marltrain.policies.learner.noise import Draw
 
 
 class Columns:

@@ -2,9 +2,9 @@
 
 Its results are bit-identical to those of `SyncCollector`. It returns to Python when work is due by env steps or by
 episodes, and when a ring buffer needs more memory. Updates that compiled code supports are made inside the call; before
-other updates it returns. With carries, counts of actions, and teams that learn from transitions it also returns when a
-player has no turn; with joined observations or recorded fields, when an episode or a player's part ends, too; with a
-set of policies in a seat when an episode ends.
+other updates it returns. With teams that learn from transitions it also returns when a player has no turn; with joined
+observations or recorded fields, when an episode or a player's part ends, too; with a set of policies in a seat when an
+episode ends.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def needed_steps(sync: SyncCollector) -> int:
     if records_fields(sync) or records_joined(sync):
         return NO_ENDS
     learners = [seated.learner for seated in actors.learners]
-    carried = any(each.actor is not None and (each.actor.carried or each.actor.counts.size) for each in learners)
+    carried = any(each.actor is not None and each.actor.carried for each in learners)
     apart = not all(_side_by_side(envs.spec.groups[seated.group].players) for seated in actors.learners)
     if carried and apart:
         return NO_ENDS
     replayed = any(isinstance(each, AlgorithmLearner) and each.team and not each.needs.on_policy for each in learners)
-    return ALL_ACT if carried or replayed else ANY_STEP
+    return ALL_ACT if replayed else ANY_STEP
 
 
 def _side_by_side(players: Sequence[int]) -> bool:
@@ -249,8 +249,6 @@ class FusedCollector:
         seated, view = self.actors.learners[i], self.actors.views[i]
         group, identity = seated.group, seated.agents[0].identity
         legal, kept = step.legal[group], self.recorder.extras.get(group, {})
-        if isinstance(acting, MembersActing):
-            acting.set_turn(view.take(step.turn[group]))
         hot = self.actors.numbers[i][..., None] == np.arange(len(identity))
         acting.set_arrays(
             obs=map_tree(view.take, step.obs[group]), legal=None if legal is None else view.take(legal),
@@ -258,6 +256,8 @@ class FusedCollector:
             player=hot.astype(np.float32) if identity else None,
             extras={name: view.take(kept[name]) for name in acting.extras if name in kept},
         )  # fmt: skip
+        if not isinstance(acting, CompiledActing):
+            acting.set_turn(view.take(step.turn[group]))
         if isinstance(acting, ActProgram) and self.plain != NO_ENDS:
             first = self.sync.envs.spec.groups[group].players[view.index.start]
             acting.restart_where(step.terminated[first:], step.truncated[first:])

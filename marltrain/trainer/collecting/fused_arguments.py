@@ -9,7 +9,8 @@ import numpy as np
 from marltrain.core.layout import VECTOR, Array
 from marltrain.core.spec import Step
 from marltrain.jit.threads import give_way
-from marltrain.jit.views import address_of
+from marltrain.jit.views import address_of, entry
+from marltrain.policies.memory.compiled.reservoir_kernel import offer_program, offers
 from marltrain.policies.memory.compiled.ring_kernel import ring_record, takes
 from marltrain.policies.memory.compiled.states_kernel import StatesTable
 from marltrain.policies.memory.ring import Ring
@@ -96,6 +97,7 @@ class FusedArguments:
         record, self._capacities = self.record, self._sizes()
         self._ring_tables = [self._table(ring, step) for ring in self.rings]
         self.fill("ring", [address_of(table) for table in self._ring_tables])
+        self._set_reservoirs()
         for states in self._recorder.streams.states.values():
             self._states_table = StatesTable(states, step)
             record["states"] = self._states_table.address
@@ -108,6 +110,14 @@ class FusedArguments:
         if self._team_rewards is not None:
             self._shared = SharedRewards(self._team_rewards, step.reward)
             record["shared"], record["learned"] = self._shared.address, address_of(self._shared.rewards)
+
+    def _set_reservoirs(self) -> None:
+        """Set the arguments by which decisions are offered to the reservoirs of the rings."""
+        offered = [None if ring.reservoir is None else offers(ring, ring.reservoir) for ring in self.rings]
+        self._offered = offered  # kept alive: compiled code has only addresses
+        self.fill("reservoir", [0 if own is None else address_of(own) for own in offered])
+        if any(own is not None for own in offered):
+            self.record["offer"] = entry(offer_program(), 2)
 
     def start(self, episodes: int) -> None:
         """Begin a call from the newest rows; it ends after a batch step with which `episodes` have ended."""

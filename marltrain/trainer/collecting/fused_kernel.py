@@ -27,17 +27,17 @@ from marltrain.trainer.collecting.shared_rewards import SHARED, share, shared_at
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
 ACT, MOVE, SETTLE, RECORD = 1, 2, 4, 8
-"""Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the ends of
-episodes and of players' parts; the record of the outcome, and the updates that are due."""
+"""Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the offers of
+decisions to reservoirs, the ends of episodes and of players' parts; the record of the outcome, and due updates."""
 PHASES = 3
 """Maximum number of phases of a batch step."""
 ANY_STEP, ALL_ACT, NO_ENDS = range(3)
 """Kinds of steps that compiled code records."""
 _ONE = ("most", "before", "envs", "columns", "players", "actors", "rings", "groups", "schedulers", "game", "batch",
         "wrong", "rotation", "states", "shared", "episodes", "plain", "phases", "blocks", "low", "high", "counts",
-        "give_way")  # fmt: skip
+        "give_way", "offer")  # fmt: skip
 _ARRAYS = ("learned", "ended", "terminated", "truncated")
-_LISTS = ("act", "actor", "noise", "ring", "time", "turn", "size", "scheduler", "read")
+_LISTS = ("act", "actor", "noise", "ring", "time", "reservoir", "turn", "size", "scheduler", "read")
 FUSED = np.dtype(
     [(n, np.int64) for n in (*_ONE, *_ARRAYS)]
     + [(name, np.int64, (MOST,)) for name in _LISTS]
@@ -61,6 +61,7 @@ blocks: number of blocks of environments, the tasks of a phase.  counts: of COUN
 learned, ended, terminated, truncated: addresses of arrays; learned: the rewards to learn from.
 act, actor: for each learner the address of the kernel that acts, and of its arguments; noise: number of its first act.
 ring: addresses of ROWS, one for each ring buffer; time: batch step of its newest row, the same for all.
+reservoir: addresses of RESERVOIR, or 0 if a ring has none.  offer: address of `reservoir_kernel.offer`.
 turn, size: for each group the address of its turn flags, and their number.
 scheduler: addresses of ROUNDS; read: index of the ring buffer that each reads.
 """
@@ -128,8 +129,10 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
 @compiled
 def complete_part(s: Any, part: int, step: int) -> None:
     """Do what follows the tasks of a phase, for all environments: settle the ends, or make the updates that are due."""
-    if part & SETTLE and not value_at(s.counts + _SPECIAL):
-        settle(s, step + 1)
+    if part & SETTLE:
+        offer_decisions(s, step)
+        if not value_at(s.counts + _SPECIAL):
+            settle(s, step + 1)
     if part & RECORD and not value_at(s.counts + _LAST) and not learned(s, step + 1):
         add_at(s.counts + _LAST, 1)
 
@@ -166,6 +169,14 @@ def step_games(s: Any, low: int, high: int) -> int:
     if wrong == FINE:
         show_step(rotation_at(s.rotation), low, high)
     return wrong
+
+
+@compiled
+def offer_decisions(s: Any, step: int) -> None:
+    """Offer the decisions of batch step `step` since `time` to the reservoirs."""
+    for i in range(s.rings):
+        if s.reservoir[i]:
+            call(s.offer, (s.reservoir[i], s.time[i] + step))
 
 
 @compiled

@@ -16,6 +16,8 @@ from tests.trainer.running import SMALL, dqn, ppo, tables, trainer, weights
 TICTACTOE, KUHN = "marltrain/tictactoe_v3", "marltrain/kuhn_poker_v1"
 MANY: dict[str, Any] = {"test_freq": 90, "episodes_per_test": 2, "steps_per_train": 402}
 """Tests are due by episodes, of which several end in a batch step; 90 is no multiple of anything."""
+COUNTED: dict[str, Any] = {"jit_compile": True, "exploration": "boltzmann_gumbel", "learning_rate": 2**-10}
+GRU: dict[str, Any] = {"jit_compile": True, "network": mt.GRU((6,), units=7, sequence_length=4)}
 
 
 def mmd(env, **settings):
@@ -35,6 +37,8 @@ def mmd(env, **settings):
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"mask": [1, 0]}, id="ppo against an agent that stays"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"collect": "overlap"}, id="ppo, asynchronous updates"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"team_reward": "mean"}, id="ppo, team reward"),
+        pytest.param(TICTACTOE, lambda: ppo(TICTACTOE, {}, **GRU), {}, id="ppo, gru"),
+        pytest.param(KUHN, lambda: dqn(KUHN, {}, **COUNTED), {}, id="dqn that counts actions"),
     ],
 )  # fmt: skip
 def test_fused_run_of_turns_equals_single_steps(env, make, settings):
@@ -63,7 +67,12 @@ def dqn_apart():
     return dqn(TICTACTOE, {}, capacity=151, jit_compile=True)
 
 
-@pytest.mark.parametrize(("env", "make"), [(KUHN, mmd_shared), (TICTACTOE, dqn_apart)])
+def nfsp(jit_compile=True):
+    own = {"network": SMALL, "learning_starts": 20, "update_per_step": 0.2, "reservoir": 30, "eta": 0.5, "epsilon": 0.5}
+    return mt.make_agents("nfsp", KUHN, seed=0, jit_compile=jit_compile, **own)
+
+
+@pytest.mark.parametrize(("env", "make"), [(KUHN, mmd_shared), (TICTACTOE, dqn_apart), (KUHN, nfsp)])
 def test_resume_in_the_middle_of_an_episode(env, make, tmp_path):
     """A checkpoint every 83 env steps, where a fused call ends."""
     train(env, make(), callbacks=[Checkpoint(every_steps=83, keep=9)], **MANY)

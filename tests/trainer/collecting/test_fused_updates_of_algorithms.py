@@ -13,6 +13,7 @@ from marltrain.envs.native.game import Game
 from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import CARTPOLE, PENDULUM, SPREAD
 from tests.trainer.collecting.test_fused_team_updates import MEAN, Pair
+from tests.trainer.collecting.test_fused_turns import KUHN
 from tests.trainer.collecting.test_fused_updates import PRIORITIZED, hold
 
 SHARED = {"share": True, "identify": True}
@@ -23,6 +24,7 @@ RECURRENT: dict[str, Any] = {
     "epsilon": 0.5,
 }
 QMIX = {**RECURRENT, "mixing_units": 3, "hyper_units": 5}
+NFSP = {"reservoir": 30, "eta": 0.5, "epsilon": 0.5, "capacity": 203}
 SCALED = {"normalize_observations": True}
 ATOMS = {"atoms": 5, "v_min": -20.0, "v_max": 0.0}
 
@@ -63,6 +65,8 @@ class Lone(Game):
         pytest.param(SPREAD, "qmix", {**QMIX, **SHARED, "capacity": 203}, MEAN, id="qmix, gru, one-hots"),
         pytest.param(PENDULUM, "sac", {"memory": PRIORITIZED, **SCALED}, {}, id="sac, priorities, normalized"),
         pytest.param(SPREAD, "vdn", {**SHARED, **SCALED}, {**MEAN, "mask": [1, 0, 1]}, id="vdn, normalized"),
+        pytest.param(SPREAD, "nfsp", {**NFSP, **SHARED, **SCALED}, {"mask": [1, 0, 1]}, id="nfsp, one-hots"),
+        pytest.param(KUHN, "nfsp", NFSP, {"test_freq": 90}, id="nfsp, turns, masks"),
         pytest.param(Lone, "dqn", {**SCALED, "batch_size": 300}, {}, id="dqn, one number, normalized"),
         *LONG * [
             pytest.param(PENDULUM, "sac", {"backend": "tensorflow"}, {}, id="sac, tensorflow"),

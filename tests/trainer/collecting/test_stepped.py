@@ -29,7 +29,7 @@ from tests.trainer.collecting.test_fused import (
 )
 from tests.trainer.collecting.test_fused_games import run_league
 from tests.trainer.collecting.test_fused_sets import dqn_against_dqn, run as run_set
-from tests.trainer.collecting.test_fused_turns import KUHN, MANY, TICTACTOE
+from tests.trainer.collecting.test_fused_turns import KUHN, MANY, TICTACTOE, nfsp
 from tests.trainer.running import SMALL, dqn, ppo, tables, trainer, weights
 
 GRU: dict[str, Any] = {"network": mt.GRU((6,), units=7, sequence_length=4), "minibatches": 2, "epochs": 1}
@@ -111,6 +111,7 @@ def test_the_threads_end_with_the_run(set_threads):
         pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), {"record": ["steps"]}, id="recorded fields"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"collect": "overlap", **MANY}, id="asynchronous updates"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"mask": [1, 0], "exploring": [1, 0]}, id="masks"),
+        pytest.param(KUHN, lambda: nfsp(jit_compile=False), {"mask": [1, 0], **MANY}, id="reservoirs"),
         *(pytest.param(Fading, make, settings, id=f"players that die, {name}") for name, make, settings in FADING),
     ],
 )  # fmt: skip

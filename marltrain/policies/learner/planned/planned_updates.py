@@ -135,6 +135,13 @@ class PlannedUpdates:
         """Return the weights of the rows, [K, B] float32, which compiled code writes; None: all are 1."""
         raise TypeError(f"{type(self).__name__} must define _weight")
 
+    def _of_rows(self, first: int, last: int) -> dict[str, Array]:
+        """Return the metrics of the rows of rounds from `first` to `last`, name -> [R, K] float64; none by default.
+
+        See `Reader.metrics`; all updates of a round have the same ones.
+        """
+        return {}
+
     @property
     def pending(self) -> bool:
         """Whether planned rounds are left and no hyperparameter has been set since `set_plan`."""
@@ -249,8 +256,10 @@ class PlannedUpdates:
             count += self.learn * (stop - start)
         self.learner.draws.use(stop - start)
         phases, due = self._phases, self._due[start:stop]
+        of_rows = self._of_rows(first, last)
+        reported = [self._hyper[first:last, self._reported], *(values[:, None] for values in of_rows.values())]
         return MadeUpdates(
-            self.plan[first:last], self._counts[first:last], (*phases.names, *self.learner.reported),
-            phases.results(self._measured[start:stop], due), self._hyper[first:last, self._reported],
+            self.plan[first:last], self._counts[first:last], (*phases.names, *self.learner.reported, *of_rows),
+            phases.results(self._measured[start:stop], due), np.concatenate(reported, 1),
             phases.skipped(due[-1], self.learn) if len(due) else {}, bool(record["broken"]),
         )  # fmt: skip

@@ -10,7 +10,8 @@ import numpy as np
 
 from marltrain.core.layout import Array
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, copy, entry, f32, f64, i64, next_double, record_at
+from marltrain.jit.views import address_of, call, copy, entry, f32, f64, i64, next_double, record_at
+from marltrain.policies.batches.batch import Transitions
 from marltrain.policies.batches.tensor_batch import shares_of
 from marltrain.policies.compiled.reward_kernel import SCALING
 from marltrain.policies.learner.planned.planned_updates import PlannedLearner, PlannedUpdates
@@ -26,24 +27,26 @@ from marltrain.policies.memory.compiled.priority_kernel import (
     share_out,
     trees_at,
 )
-from marltrain.policies.memory.compiled.replay_kernel import READING, CompiledReader, Draws, draw, read, reading_at
+from marltrain.policies.memory.compiled.replay_kernel import READING, Draws, draw, read, reading_at
 from marltrain.policies.memory.priorities import PrioritizedChoice
+from marltrain.policies.memory.readers import UniformReader
 
 _ONE = (
     "reading",  # address of a READING
     "trees", "beta",  # address of PRIORITIES, or 0 (uniform draws); float64 [R, K]
     "random", "chosen", "importance",  # work arrays of draws by priorities: float64, int64 and float32 [K, B]
     "weight", "scale", "errors",  # columns that they write, [K, B] and [K]; errors [K, B] that they read
+    "draw_kept", "kept",  # address of `reservoir_kernel.draw_kept`; of a KEPT, or 0: there is no reservoir
 )  # fmt: skip
 DRAWING = np.dtype([(name, np.int64) for name in _ONE])
 """Arguments of `draw_transitions` and `learn_priorities`, beside ROUNDS: numbers and addresses."""
 
 
 class ReplayUpdates(PlannedUpdates):
-    """The updates of agents alone with a CompiledReader."""
+    """The updates of agents alone with a reader of transitions for which `reads` is true."""
 
     def __init__(
-        self, learner: PlannedLearner, steps: ProgramSteps, reader: CompiledReader, rewards: RewardScaling,
+        self, learner: PlannedLearner, steps: ProgramSteps, reader: UniformReader, rewards: RewardScaling,
         batch_size: int,
     ) -> None:  # fmt: skip
         """Write the constant fields of the arguments."""
@@ -60,7 +63,7 @@ class ReplayUpdates(PlannedUpdates):
         """See `PlannedUpdates`."""
         super().resize(batch_size)
         shape = self.learner.num_agents, batch_size
-        self._rows = self._reading.new_transitions(*shape)
+        self._rows = self._new_rows(*shape)
         self._rows.weight = np.ascontiguousarray(shares_of(self._rows.weight))
         self._scale = np.ones(shape[0], np.float32)
         kinds = {"random": np.float64, "chosen": np.int64, "importance": np.float32}
@@ -68,6 +71,10 @@ class ReplayUpdates(PlannedUpdates):
         self._written = work | {"weight": self._rows.weight, "scale": self._scale}
         columns = {name: getattr(self._rows, name) for name in (*self._rows.loss_columns, "weight")}
         self._given = {ALONE: columns | ({"scale": self._scale} if self.learner.algorithm.prioritized else {})}
+
+    def _new_rows(self, agents: int, rows: int) -> Transitions:
+        """Return uninitialized transitions [agents, rows], with weights of 1."""
+        return self._reading.new_transitions(agents, rows)
 
     def can_draw(self, learn: Array) -> bool:
         """See `PlannedUpdates`."""
@@ -114,6 +121,8 @@ def draw_transitions(address: int, now: int) -> int:
     else:
         draw(r, now)
     read(r)
+    if d.kept:
+        call(d.draw_kept, (d.kept, d.reading, u.round - 1))
     scale_drawn(u, r.to_reward, d.importance if d.trees else 0, u.learns, r.rows)
     return 1
 

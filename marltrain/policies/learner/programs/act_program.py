@@ -11,7 +11,7 @@ import numpy as np
 
 from marltrain.core.layout import Array, Obs, map_tree
 from marltrain.jit.compiling import compiled, program
-from marltrain.jit.views import address_of, bools, entry, f32, i64, record_at, u8
+from marltrain.jit.views import address_of, bools, copy, entry, f32, i64, record_at, u8
 from marltrain.policies.backends.base import Network
 from marltrain.policies.batches.batch import Acted, ActInputs
 from marltrain.policies.batches.normalization import RunningStatistics
@@ -37,15 +37,16 @@ from marltrain.policies.tape.interpreter.runs import RUN, carry_out_part, move_t
 ACTING = np.dtype([(name, np.int64) for name in (
     "arguments", "blocks", "noises", "noise",
     "counts", "counted", "choices", "agents", "rows", "explore", "action", "buffers",
-    "carries", "carry", "over", "cut",
+    "carries", "carry", "turn", "over", "cut",
 )])  # fmt: skip
 """Arguments of `act_by_program`: numbers and addresses.
 
 arguments: of the RUN.  blocks: those of each agent, see `ActTable`.  buffers: of how many parts there are buffers.
 noises, noise: the number of arrays of noise, and of each: number of its segment, address, bytes from act to act.
-counts, counted: int64 and float32 [K, choices], how often exploring rows chose each action; 0: they are not counted.
-  Then one part has all rows.  agents, rows, explore, action: what is counted, [K, rows].
-carries, carry: the number of arrays of carries, and of each: address, bytes of a row.
+counts, counted: int64 and float32 [K, choices], how often exploring rows with a turn chose each action; 0: they are not
+  counted. Then one part has all rows.  agents, rows, explore, action: what is counted, [K, rows].
+carries, carry: the number of arrays of carries, and of each: address, address of the next carries, bytes of a row.
+turn: bool [K, rows], rows whose decisions count, and that carry on what the act gives; 0: all.
 over, cut: bool [K, rows], rows whose carries are 0 before the next act; 0: there are none.
 """
 NOTHING: Mapping[str, Array] = MappingProxyType({})
@@ -70,14 +71,15 @@ def act_by_program(address: int, at: int, low: int, high: int, envs: int) -> int
         first, end = 0, 0 if low else u.agents * each
     for i in range(first, end):
         agent, block = i // each, i % each
+        first_row, rows = block * run.block_rows, run.block_rows if block < u.blocks else run.rest_rows
         if u.over and u.carries:
-            rows = run.block_rows if block < u.blocks else run.rest_rows
-            restart(u, agent, block * run.block_rows, rows)
-        segments = move_to(run, buffer, 0, agent, block * run.block_rows)
+            restart(u, agent, first_row, rows)
+        segments = move_to(run, buffer, 0, agent, first_row)
         if block < u.blocks:
             carry_out_part(run, run.block, run.rest, segments)
         else:
             carry_out_part(run, run.rest, run.after, segments)
+        carry_on(u, agent, first_row, rows)
     if u.counts and low == 0:
         count(u)
     return 0
@@ -86,22 +88,33 @@ def act_by_program(address: int, at: int, low: int, high: int, envs: int) -> int
 @compiled
 def restart(u: Any, agent: int, first: int, rows: int) -> None:
     """Set the carries of rows of an agent to zero whose player's part ended in the last step."""
-    over, cut, carry = bools(u.over, u.agents * u.rows), bools(u.cut, u.agents * u.rows), i64(u.carry, 2 * u.carries)
+    over, cut, carry = bools(u.over, u.agents * u.rows), bools(u.cut, u.agents * u.rows), i64(u.carry, 3 * u.carries)
     for row in range(agent * u.rows + first, agent * u.rows + first + rows):
         if over[row] or cut[row]:
             for i in range(u.carries):
-                size = carry[2 * i + 1]
-                u8(carry[2 * i] + row * size, size)[:] = 0
+                size = carry[3 * i + 2]
+                u8(carry[3 * i] + row * size, size)[:] = 0
+
+
+@compiled
+def carry_on(u: Any, agent: int, first: int, rows: int) -> None:
+    """Replace the carries of rows of an agent that have a turn by the next ones."""
+    carry, start = i64(u.carry, 3 * u.carries), agent * u.rows + first
+    for i in range(u.carries):
+        size = carry[3 * i + 2]
+        for row in range(start, start + rows):
+            if u.turn == 0 or bools(u.turn, row + 1)[row]:
+                copy(carry[3 * i + 1] + row * size, carry[3 * i] + row * size, size)
 
 
 @compiled
 def count(u: Any) -> None:
-    """Count the actions of exploring rows."""
+    """Count the actions of exploring rows that have a turn."""
     size = u.agents * u.rows
     explore, action = bools(u.explore, size), i64(u.action, size)
     counts, counted = i64(u.counts, u.agents * u.choices), f32(u.counted, u.agents * u.choices)
     for i in range(size):
-        if explore[i]:
+        if explore[i] and (u.turn == 0 or bools(u.turn, size)[i]):
             place = i // u.rows * u.choices + action[i]
             counts[place] += 1
             counted[place] = np.float32(counts[place])
@@ -164,9 +177,10 @@ class ActProgram:
         self._segments = {segment.name for segment in table.program.table.segments}
         self._execution = table.program.execution(agents=self.agents, blocks=table.blocks, rests=table.rests)
         self._carry = {n: np.zeros((*shape, *a.shape[2:]), a.dtype) for n, a in self._sample[CARRY].items()}
+        following = {name: np.zeros_like(array) for name, array in self._carry.items()}
         self._extras = {n: np.zeros((*shape, *own), np.float32) for n, own in table.extras.items()} | dict(extras)
         bound = {OBS: obs, PLAYER: player, LEGAL: legal, EXPLORE: explore, CARRY: self._carry}
-        self._bind({**bound, STATISTICS: self._digits, ACTION: action, NEXT: self._carry, EXTRA: self._extras})
+        self._bind({**bound, STATISTICS: self._digits, ACTION: action, NEXT: following, EXTRA: self._extras})
         self._action, self._explore = action, explore
         self._noise: Mapping[str, Array] | None = None
         self._settings: Mapping[str, Array] | None = None
@@ -177,11 +191,15 @@ class ActProgram:
         record["arguments"], record["blocks"] = self._execution.address, table.blocks
         record["rows"], record["agents"] = shape[1], shape[0]
         record["explore"], record["action"] = address_of(explore), address_of(action)
-        carries = [(address_of(array), array[0, 0].nbytes) for array in self._carry.values()]
-        self._carries = np.array(carries, np.int64).reshape(-1, 2)
+        carries = [(address_of(a), address_of(following[n]), a[0, 0].nbytes) for n, a in self._carry.items()]
+        self._carries, self._following = np.array(carries, np.int64).reshape(-1, 3), following
         record["carries"], record["carry"] = len(carries), address_of(self._carries)
-        record["over"] = record["cut"] = 0
+        record["turn"] = record["over"] = record["cut"] = 0
         self.divide(self._parts)
+
+    def set_turn(self, turn: Array) -> None:
+        """Carry on, and count, only the decisions of rows where this array [K, rows] bool is True."""
+        self._record["turn"] = address_of(turn)
 
     def restart_where(self, over: Array, cut: Array) -> None:
         """Let each act begin with zeros where `over` or `cut` is True; their first numbers are [K, rows] bool."""

@@ -11,9 +11,10 @@ from marltrain.core.seeds import state_of
 from marltrain.policies.algorithms.ppo import PPOAlgorithm
 from marltrain.policies.batches.batch import ActInputs
 from marltrain.policies.distributions import distribution_of
+from marltrain.policies.distributions.draws import normals
 from marltrain.policies.exploration import epsilon_noise
-from marltrain.policies.learner import actor
-from marltrain.policies.learner.actor import Noise
+from marltrain.policies.learner import noise as module
+from marltrain.policies.learner.noise import Noise
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 SPACES = {
@@ -28,6 +29,8 @@ def generators(agents=2):
 def drawn_by(name):
     if name == "epsilon":
         return lambda rngs, rows: epsilon_noise(rngs, rows, 4)
+    if name == "apart":  # the rows of an act get the numbers of one kind, then those of another
+        return lambda rngs, rows: {**epsilon_noise(rngs, rows, 4), "more": normals(rngs, rows, 2)}
     distribution = distribution_of(SPACES[name])
     return lambda rngs, rows: {"sample": distribution.noise(rngs, rows)}
 
@@ -38,14 +41,14 @@ def assert_equal(mine, theirs):
         np.testing.assert_array_equal(values, theirs[name])
 
 
-@pytest.mark.parametrize("name", [*SPACES, "epsilon"])
+@pytest.mark.parametrize("name", [*SPACES, "epsilon", "apart"])
 @pytest.mark.parametrize("rows", [1, 7, 64])
 def test_ahead_is_act_by_act(name, rows, monkeypatch):
     """700 rows at once at most: 700, 100 and 10 acts, so that later draws are as long as the ones before."""
-    monkeypatch.setattr(actor, "ROWS", 700)
-    monkeypatch.setattr(actor, "ACTS", 1)
+    monkeypatch.setattr(module, "ROWS", 700)
+    monkeypatch.setattr(module, "ACTS", 1)
     draw = drawn_by(name)
-    ahead, mine, theirs = Noise(draw), generators(), generators()
+    ahead, mine, theirs = Noise(draw, by_rows=name != "apart"), generators(), generators()
     for act in range(40 if rows < 64 else 60):
         assert_equal(ahead.next(mine, rows), draw(theirs, rows))
         if act in (0, 11, 12, 30):
@@ -56,8 +59,8 @@ def test_ahead_is_act_by_act(name, rows, monkeypatch):
 
 def test_no_draw_of_several_acts_has_many_numbers(monkeypatch):
     """2 agents, 3 rows and 4 numbers a row are 24 an act: 100 numbers are 4 acts; 300 for compiled code are 12."""
-    monkeypatch.setattr(actor, "NUMBERS_OF_ACTS", 100)
-    monkeypatch.setattr(actor, "NUMBERS", 300)
+    monkeypatch.setattr(module, "NUMBERS_OF_ACTS", 100)
+    monkeypatch.setattr(module, "NUMBERS", 300)
     sizes = []
 
     def draw(rngs, rows):
@@ -149,8 +152,8 @@ def test_noise_of_ones_own_is_drawn_act_by_act_unless_it_says_that_rows_follow_e
 @pytest.mark.parametrize(("rows", "acts"), [(21, 1), (2, 7)])
 def test_acts_used_several_at_once_are_those_handed_out_one_by_one(rows, acts, monkeypatch):
     """1, 2, 4, 7 and 7 acts of 3 rows are drawn (21 rows, or 7 acts); of what is left, a part is used, or one act."""
-    monkeypatch.setattr(actor, "ROWS", rows)
-    monkeypatch.setattr(actor, "ACTS", acts)
+    monkeypatch.setattr(module, "ROWS", rows)
+    monkeypatch.setattr(module, "ACTS", acts)
     draw = drawn_by("epsilon")
     ahead, mine, theirs = Noise(draw), generators(), generators()
     lefts = []
