@@ -54,7 +54,7 @@ class Reservoir:
 
     def offer(self, rows: Rows, chosen: Array) -> None:
         """Take over those of the newest decisions that have a key; chosen: [P, E] bool, the rows with a decision."""
-        from marltrain.policies.memory.compiled.reservoir_kernel import places_of  # loads numba
+        from marltrain.policies.memory.compiled.reservoir_places import places_of  # loads numba
 
         keys = rows.extras[KEY][:, rows.now % rows.capacity]
         places = places_of(keys, chosen, self.columns[KEYS], self.heap, self.held, self.offered)
