@@ -51,7 +51,7 @@ def ppo(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **settin
 def dqn(env: Any = Identity, env_args: Mapping[str, Any] | None = None, **settings: Any) -> list[Any]:
     args = (SHORT if env is Identity else {}) if env_args is None else env_args
     own = {"seed": 0, "network": SMALL, "learning_starts": 0, "update_per_step": 0.2, "epsilon": 0.5, **settings}
-    return mt.make_agents("dqn", env, env_args=args, **own)
+    return mt.make_agents(own.pop("algo", "dqn"), env, env_args=args, **own)
 
 
 def weights(agents: Sequence[Any]) -> list[dict[str, np.ndarray]]:

@@ -67,9 +67,9 @@ def dqn_apart():
     return dqn(TICTACTOE, {}, capacity=151, jit_compile=True)
 
 
-def nfsp(jit_compile=True):
-    own = {"network": SMALL, "learning_starts": 20, "update_per_step": 0.2, "reservoir": 30, "eta": 0.5, "epsilon": 0.5}
-    return mt.make_agents("nfsp", KUHN, seed=0, jit_compile=jit_compile, **own)
+def nfsp(**settings):
+    own = {"learning_starts": 20, "reservoir": 30, "eta": 0.5, "jit_compile": True, **settings}
+    return dqn(KUHN, {}, algo="nfsp", **own)
 
 
 @pytest.mark.parametrize(("env", "make"), [(KUHN, mmd_shared), (TICTACTOE, dqn_apart), (KUHN, nfsp)])
