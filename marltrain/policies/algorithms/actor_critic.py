@@ -185,8 +185,7 @@ class ActorCritic(Algorithm):
         With `normalize_returns`, advantages and targets are those of the divided rewards. With `normalize_values`,
         `value` and `target` are in the critic's units.
         """
-        from marltrain.policies.algorithms.returns import gae
-        from marltrain.policies.algorithms.rollout_metrics import rollout_metrics
+        from marltrain.policies.algorithms.returns import gae, rollout_metrics
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")

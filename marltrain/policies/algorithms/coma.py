@@ -177,8 +177,7 @@ class COMAAlgorithm(Algorithm):
         self, ops: Ops, nets: Networks, batch: Batch, tensors: WholeBatch, hyper: Mapping[str, Any]
     ) -> WholeBatch:
         """Add `target` (TD(lambda)), `critic_weight`, by which rows train the critic, and metrics of the rollout."""
-        from marltrain.policies.algorithms.returns import gae
-        from marltrain.policies.algorithms.rollout_metrics import rollout_metrics
+        from marltrain.policies.algorithms.returns import gae, rollout_metrics
 
         if not isinstance(batch, Rollout):
             raise TypeError(f"{self.name} learns from a Rollout, got {type(batch).__name__}")

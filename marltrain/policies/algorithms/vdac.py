@@ -146,8 +146,7 @@ class VDACAlgorithm(JointAlgorithm, ActorCritic):
         With lambda = 1, the target is r_t + gamma r_t+1 + ... + gamma^n V_tot(s_t+n) up to the end of the rollout, and
         the advantage is the target less V_tot(s_t); with lambda = 0, it is r_t + gamma V_tot(s_t+1) - V_tot(s_t).
         """
-        from marltrain.policies.algorithms.returns import gae
-        from marltrain.policies.algorithms.rollout_metrics import explained_variance
+        from marltrain.policies.algorithms.returns import explained_variance, gae
 
         value = to_numpy(self._team_value(ops, team))
         following = team.side_by_side(lambda member: _next_value(ops, member))
