@@ -25,6 +25,8 @@ from marltrain.policies.tape.symbols import Tape
 
 INPUT, OUTPUT = "input", "output"
 """Beginnings of the names of segments."""
+WEIGHTS = f"weights/{INPUT}"
+"""The segment of the network's weights."""
 GROUPS = 16
 """Groups of an agent's blocks, the tasks of threads."""
 
@@ -71,12 +73,15 @@ class ProgramNetwork:
         outputs = [np.empty((agents, wide, *shape), np.float32) for shape in shapes]
         named = {name: self._padded(array, wide) for name, array in arrays.items()}
         named |= {f"{OUTPUT}/{i}": output for i, output in enumerate(outputs)}
-        execution.exchange({**named, f"weights/{INPUT}": self.net.numbers()})
+        execution.exchange(named)
+        if (weights := self.net.numbers()) is not execution.arrays.get(WEIGHTS):
+            execution.bind({WEIGHTS: weights})
         if execution.multiply_adds < LEAST_FOR_THREADS:
             execution.run()
         else:
             passes.run(np.ones((1, 1, agents), np.bool_), self.threads, self.backend.threads())
-        execution.arrays.clear()
+        for name in named:  # not the weights, which stay where they are
+            del execution.arrays[name]
         return [self.backend.tensor(output[:, :rows]) for output in outputs]
 
     def _passes(self, program: Program, kind: tuple[Any, int, int]) -> OverMinibatches:

@@ -26,6 +26,7 @@ from marltrain.policies.tape.assembly.assembler import Assembler
 from marltrain.policies.tape.assembly.segments import GRADIENT
 from marltrain.policies.tape.assembly.steps import OptimizerNumbers, write_norms, write_optimizer
 from marltrain.policies.tape.assembly.table import Role, Section, Table
+from marltrain.policies.tape.interpreter.runs import FEW_ROWS
 from marltrain.policies.tape.recording import Recording
 from marltrain.policies.tape.symbols import Symbol, Tape
 
@@ -97,7 +98,8 @@ def step_table(
     names = [*measured, *(_write_moves(assembler, step, measured) if moves else ())]
     metrics = [name.removeprefix(f"{MEASURED}/") for name in names]
     shown = tuple(name for name in metrics if name not in (ERRORS, TOTAL))
-    return StepTable(assembler.table(), blocks, rests, max(1, min(blocks + rests, MOST_GROUPS)), shown)
+    most = MOST_GROUPS if blocks or rests * rest >= FEW_ROWS else 1
+    return StepTable(assembler.table(), blocks, rests, max(1, min(blocks + rests, most)), shown)
 
 
 def _roles(

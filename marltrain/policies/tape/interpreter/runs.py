@@ -38,6 +38,9 @@ SUM = np.dtype([(name, np.int64) for name in ("segment", "size", "parts")])
 groups.
 """
 _SUM_SIZE = SUM.itemsize
+FEW_ROWS = 128
+"""Fewer rows than these that fill no block are in the first group: to add sums would take as long as to compute them.
+"""
 PASSES = np.dtype([(name, np.int64) for name in (
     "phases", "runs", "minibatches", "agents", "tasks", "due", "tickets", "done", "moved", "ended", "give_way",
 )])  # fmt: skip
@@ -95,8 +98,9 @@ def add_group(u: Any, thread: int, minibatch: int, agent: int, group: int) -> No
     place, size = minibatch * u.agents + agent, (minibatch + 1) * u.agents
     blocks, rests = i64(u.blocks, size)[place], i64(u.rests, size)[place]
     every, behind = blocks + rests, blocks * u.block_rows
+    groups = u.groups if blocks or rests * u.rest_rows >= FEW_ROWS else 1  # by the agent's own rows
     carry_out_part(u, u.start, u.block, move_to_group(u, thread, minibatch, agent, 0, group))
-    for block in range(group * every // u.groups, (group + 1) * every // u.groups):
+    for block in range(group * every // groups, min(group + 1, groups) * every // groups):
         if block < blocks:
             at = move_to_group(u, thread, minibatch, agent, block * u.block_rows, group)
             carry_out_part(u, u.block, u.rest, at)
