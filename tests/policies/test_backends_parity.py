@@ -188,27 +188,27 @@ PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN m
            "Rainbow masked tanh"}  # fmt: skip
 """Where an agent pauses, a second graph: with each optimizer, with targets that follow, with a delayed phase."""
 SHORT = {
-    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "color frames", "small", "gru"],
-            "multidiscrete": ["silu", "frames"], "box": ["own critic", "tanh"]},
-    "A2C": {"masked": ["elu"], "box": ["tanh", "lstm"]},
+    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "small", "gru"], "multidiscrete": ["silu"],
+            "box": ["own critic", "tanh"]},
+    "A2C": {"masked": ["elu"], "box": ["lstm"]},
     "ACER": {"masked": ["silu"]},
-    "MAPPO": {"masked": ["tanh"], "box": ["relu"]},
+    "MAPPO": {"masked": ["tanh"]},
     "MMD": {"masked": ["tanh"]},
     "NFSP": {"masked": ["tanh"]},
     "MAA2C": {"discrete": ["elu"]},
     "COMA": {"masked": ["tanh"]},
     "SEAC": {"masked": ["tanh"]},
     "TRPO": {"masked": [], "multidiscrete": [], "box": ["tanh"]},
-    "DQN": {"discrete": ["elu", "image and vector", "frames", "pixels", "dueling cnn"],
-            "masked": ["relu", "cnn", "color frames", "dueling", "silu", "gru"]},
+    "DQN": {"discrete": ["elu", "image and vector", "pixels", "dueling cnn"],
+            "masked": ["color frames", "silu", "gru"]},
     "C51": {"masked": ["relu"]},
     "Rainbow": {"discrete": [], "masked": ["tanh"]},
     "DDPG": {"box": ["tanh"]},
     "TD3": {"box": ["relu"]},
-    "SAC": {"box": ["relu", "gru"], "masked": ["gelu"]},
+    "SAC": {"box": ["gru"], "masked": ["gelu"]},
     "TRL": {"masked": ["own critic, goals"]},
 }  # fmt: skip
-"""Each kind of network, of actions, and of settings once for PPO and once for DQN, the others' losses once each.
+"""Each kind of network, of actions, and of settings once, with PPO or DQN, and the others' losses once each.
 
 Other combinations are long.
 

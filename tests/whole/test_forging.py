@@ -3,6 +3,7 @@
 import pytest
 
 from marltrain.core.errors import SaveError
+from tests.tiers import rounds
 from tests.whole.forged_kinds import KINDS
 from tests.whole.forging import made, resumed
 from tests.whole.resuming import Switch
@@ -11,7 +12,7 @@ from tests.whole.resuming import Switch
 @pytest.mark.parametrize("kind", ["dqn by turns", "wqmix"])
 def test_forged_checkpoints_are_refused_or_resumed(tmp_path, kind):
     checkpoint, came = made(KINDS[kind], tmp_path / "run"), []
-    for i in range(12):
+    for i in range(rounds(8, 12)):
         outcome, story = resumed(checkpoint, [1, i], tmp_path / "case")
         assert not outcome.startswith("FAILED"), f"{i}: {outcome}\n{story}"
         came.append(outcome)

@@ -28,7 +28,7 @@ from tests.whole.drawing import watched
 SHORT, LONG, WIDE = "{}", "an_unusually_long_name_of_a_player_that_somebody_gave_to_it_{}", "名前" * 30 + "{}"
 KINDS = [
     pytest.param(SHORT, 1, id="short-1"), *tiers.LONG * [pytest.param(LONG, 2, id="long-2")],
-    *tiers.LONG * [pytest.param(WIDE, 9, id="wide-9")], pytest.param(LONG, 30, id="long-30"),
+    *tiers.LONG * [pytest.param(WIDE, 9, id="wide-9")], pytest.param(LONG, tiers.rounds(16, 30), id="long-many"),
 ]  # fmt: skip
 """Few short names and many long ones; the long tier draws two long and nine wide ones, too, and all combinations."""
 

@@ -151,8 +151,7 @@ AT_ONCE, SOON = "kill()", "threading.Timer(1.0, kill).start()"
     ("event", "how", "env"),
     [
         ("update_end", AT_ONCE, "Identity, SHORT"),
-        ("test_end", AT_ONCE, "Identity, SHORT"),
-        *([("test_end", SOON, "Identity, SHORT")] if LONG else []),
+        *LONG * [("test_end", AT_ONCE, "Identity, SHORT"), ("test_end", SOON, "Identity, SHORT")],
         ("train_start", SOON, 'Broken, {"fault": "hang", "at": 2}'),
     ],
 )

@@ -37,7 +37,22 @@ from tests.policies.some_batches import (
 )
 from tests.tiers import LONG
 
-LATER = ("maa2c", "matd3", "masac", "vdn", "wqmix")
+LATER = (
+    "a2c",
+    "acer",
+    "c51",
+    "coma",
+    "ddpg",
+    "maa2c",
+    "mappo",
+    "masac",
+    "matd3",
+    "mmd",
+    "seac",
+    "vdac",
+    "vdn",
+    "wqmix",
+)
 ON, ROWS = np.ones(1, bool), 9
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-2, 3, (2,), np.float32)
 SETTINGS: dict[str, Any] = {"network": mt.MLP((6,)), "learning_rate": 1e-3, "gamma": 0.9}

@@ -12,6 +12,7 @@ from torch import nn
 import marltrain as mt
 from marltrain.core.errors import ConfigError, SpecError
 from tests.policies.some_batches import VECTOR, some_rollout
+from tests.tiers import LONG
 
 ON = np.ones(1, bool)
 PLAIN: dict[str, Any] = {"learning_rate": 0.0, "gae_lambda": 1.0, "epochs": 1, "minibatches": 1}
@@ -123,8 +124,11 @@ def ends(rewards: list[float]) -> Any:
     return batch
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-@pytest.mark.parametrize("reward", [1.0, 0.01, -3.0])
+@pytest.mark.parametrize(
+    ("backend", "reward"),
+    [*(("torch", reward) for reward in (1.0, 0.01, -3.0)), ("tensorflow", -3.0),
+     *LONG * [("tensorflow", 1.0), ("tensorflow", 0.01)]],
+)  # fmt: skip
 def test_equal_returns_have_no_deviation_and_rewards_are_not_scaled(backend, reward):
     """In the third rollout, two returns of seven differ: they are 0 and twice the others."""
     agent = zeroed(normalize_returns=True, backend=backend)

@@ -16,6 +16,7 @@ from marltrain.core.errors import ConfigError, SpecError
 from marltrain.core.seeds import generator
 from marltrain.policies.optimizers import OPTIMIZERS
 from tests.policies.some_batches import VECTOR, some_rollout
+from tests.tiers import LONG
 
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, 1.0], np.float32))
 WHEELS = spaces.MultiDiscrete([2, 3])
@@ -120,7 +121,7 @@ class PlainPPO:
         return result
 
 
-@pytest.mark.parametrize("value_clip", [None, 0.1])
+@pytest.mark.parametrize("value_clip", [0.1, *LONG * [None]])
 @pytest.mark.parametrize(
     ("actions", "masked"),
     [(spaces.Discrete(4), False), (spaces.Discrete(4), True), (BOX, False), (WHEELS, False)],

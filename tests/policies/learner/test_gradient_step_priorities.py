@@ -13,6 +13,7 @@ import marltrain as mt
 from marltrain.core.errors import AgentError, ConfigError
 from marltrain.policies.algorithms.dqn import DQNAlgorithm
 from tests.policies.some_batches import VECTOR, some_transitions
+from tests.tiers import LONG
 
 THREE, BOX = spaces.Discrete(3), spaces.Box(-2, 2, (2,), np.float32)
 MEMORY = mt.Replay(prioritized=mt.Prioritized())
@@ -73,8 +74,11 @@ def test_c51_by_hand(backend):
     np.testing.assert_allclose(batch.errors, [[np.log(4), 0.0]], atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
-@pytest.mark.parametrize("algo", ["ddpg", "td3", "sac"])
+@pytest.mark.parametrize(
+    ("algo", "backend"),
+    [*((algo, "torch") for algo in ("ddpg", "td3", "sac")), ("td3", "tensorflow"),
+     *LONG * [("ddpg", "tensorflow"), ("sac", "tensorflow")]],
+)  # fmt: skip
 def test_critics_by_hand(algo, backend):
     """The critics' values are 1 (and 3 for the second); terminal rewards 3 and -1."""
     kind: Any = {"ddpg": mt.DDPG, "td3": mt.TD3, "sac": mt.SAC}[algo]

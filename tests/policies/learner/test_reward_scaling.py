@@ -19,6 +19,7 @@ from marltrain.policies.learner.row_errors import RowErrors
 from tests.policies.algorithms import central, mixing
 from tests.policies.backends.both import BOTH
 from tests.policies.some_batches import VECTOR, some_transitions
+from tests.tiers import LONG
 
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
 REWARDS = np.array([[1, 3, 8, 99], [0, 0, 0, 0], [2, 5, 9, 4]], np.float32)
@@ -89,7 +90,7 @@ def equal(first: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "backend"), [*((kind, "torch") for kind in KINDS), ("dqn", "tensorflow"), ("sac", "tensorflow")]
+    ("kind", "backend"), [*((kind, "torch") for kind in KINDS), ("dqn", "tensorflow"), *LONG * [("sac", "tensorflow")]]
 )
 def test_losses_get_scaled_rewards(kind, backend):
     """An update of scaled rewards is one of rewards that were multiplied before; so are the errors for priorities."""
@@ -151,8 +152,11 @@ def test_rewards_of_a_model_are_scaled_after_the_model(backend):
     np.testing.assert_array_equal(seen[0], batch.reward[0][batch.weight[0] > 0])
 
 
-@pytest.mark.parametrize("kind", [mt.VDN, mt.QMIX, mt.WQMIX])
-@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [(mt.VDN, "torch"), (mt.QMIX, "torch"), (mt.WQMIX, "torch"), (mt.VDN, "tensorflow"),
+     *LONG * [(mt.QMIX, "tensorflow"), (mt.WQMIX, "tensorflow")]],
+)  # fmt: skip
 def test_a_team_scales_its_one_reward(kind, backend):
     batch, multiplied = mixing.two_steps(), mixing.two_steps()
     multiplied.reward = (batch.reward * 3 / np.std(batch.reward)).astype(np.float32)

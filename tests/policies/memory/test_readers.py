@@ -21,6 +21,7 @@ from tests.policies.memory.worlds import (
     two_groups,
     uniform,
 )
+from tests.tiers import rounds
 
 COLUMNS = {"log_prob": Column()}
 WORLDS = [  # spec, environments, rows, dense, seats of a reader with several rows, all of group 0
@@ -71,7 +72,7 @@ def masks(players, seed, steps):
     return [(int(t), rng.random(players) < 0.5) for t in rng.integers(steps, size=12)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(1, 3)))
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize(("make", "envs", "rows", "dense", "seats"), WORLDS)
 def test_transitions_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, n, seed):

@@ -8,6 +8,7 @@ import pytest
 from marltrain.policies.memory import Storage, Streams
 from tests.policies.memory.test_readers import COLUMNS, WORLDS, chain
 from tests.policies.memory.worlds import Record, World, at, blank, drive, one_group, rollouts, same
+from tests.tiers import rounds
 
 
 def check_rollout(rollout, expected, gamma):
@@ -42,7 +43,7 @@ def check_rollout(rollout, expected, gamma):
         assert all(np.isfinite(array).all() for array in (obs.values() if isinstance(obs, dict) else [obs]))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(rounds(1, 4)))
 @pytest.mark.parametrize(("make", "envs", "rows", "dense", "seats"), WORLDS)
 def test_rollouts_equal_a_record_kept_in_lists(make, envs, rows, dense, seats, seed):
     """Every row is taken once, in order, whatever happens between; agent 1 is dropped at times."""

@@ -21,10 +21,11 @@ from marltrain.policies.memory.team_reader import TeamReader
 from marltrain.policies.memory.team_rollouts import TeamRolloutReader
 from marltrain.policies.memory.wide_columns import mirror_size
 from tests.policies.memory.worlds import Record, World, drive, one_group, seeing, two_groups
+from tests.tiers import LONG
 
 COLUMNS = {"log_prob": Column()}
 ENVS, GAMMA = 3, 0.9
-SIZES = [5, 11, 40]
+SIZES = [5, 40, *LONG * [11]]
 """Batch steps that a ring holds; 120 batch steps are played, and the first is too few for a rollout of 13."""
 Make = Callable[[Streams], Any]
 

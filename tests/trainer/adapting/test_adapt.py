@@ -10,6 +10,7 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.trainer.adapting.adapt import DIRECTIONS
 from marltrain.trainer.adapting.numbers import read
+from tests.tiers import LONG
 from tests.trainer.adapting.test_early_stopping import metrics
 from tests.trainer.running import changed, dqn, ppo, tables, trainer, weights
 
@@ -137,7 +138,7 @@ def play(make: Any, settings: Any, adapt: Any, parts: Any, name: str) -> Any:
     return agents, result
 
 
-@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize("case", RUNS if LONG else ["dqn, noise", "ppo, rows", "dqn, window"])
 def test_a_run_repeats_and_resumes_exactly(case):
     make, settings, adapt = RUNS[case]
     whole, result = play(make, settings, adapt, [81], "whole")

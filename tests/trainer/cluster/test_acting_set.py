@@ -74,7 +74,7 @@ def test_results_depend_neither_on_the_number_of_runners_nor_on_losses(local_run
     assert_equal(trained(**RUNS[run], runners=1), found, tolerance=tolerance)
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", RUNS if LONG else ["asynchronous"])
 def test_a_resumed_run_equals_one_that_was_not_stopped(local_runners, tmp_path, run):  # noqa: F811
     """Checkpoints lie within fragments: those members of later episodes that were drawn are drawn again."""
     given = {**RUNS[run], "runners": 2}

@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {
     "num_train_envs": ENVS, "update_freq": 73, "test_freq": 15, "episodes_per_test": 3, "steps_per_train": 402,
 }  # fmt: skip
 """Nothing divides: an update every 15 batch steps, 81 in all; episodes of 25 steps, or of any length in CartPole."""
-BOTH, PPO, DQN = [ppo, dqn], [ppo, dqn] if LONG else [ppo], [ppo, dqn] if LONG else [dqn]
-"""Algorithms of the tests: both if their compiled code differs, else one in the short tier."""
+PPO, DQN = [ppo, dqn] if LONG else [ppo], [ppo, dqn] if LONG else [dqn]
+"""Algorithms of the tests: one in the short tier."""
 
 
 def mappo(env, **settings):
@@ -108,18 +108,18 @@ def hold(env, make, *, at_once=2.0, **settings):
     ("env", "make", "at_once"),
     [
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}), 4, id="ppo"),
-        pytest.param(SPREAD, lambda: ppo(SPREAD, {}, network=mt.MLP(()), epochs=2), 4, id="ppo without hidden layers"),
         pytest.param(SPREAD, lambda: mappo(SPREAD), 4, id="mappo, with global states"),
-        pytest.param(ADVERSARY, lambda: mappo(ADVERSARY, critic_input="joint"), 4, id="mappo, with joint observations"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, share=True, identify=True), 4, id="an agent of all players"),
-        *([pytest.param(ADVERSARY, lambda: mappo(ADVERSARY), 4, id="mappo in two groups")] if LONG else []),
         *LONG * [
+            pytest.param(ADVERSARY, lambda: mappo(ADVERSARY), 4, id="mappo in two groups"),
+            pytest.param(ADVERSARY, lambda: mappo(ADVERSARY, critic_input="joint"), 4, id="joint observations"),
+            pytest.param(SPREAD, lambda: ppo(SPREAD, {}, network=mt.MLP(()), epochs=2), 4, id="no hidden layers"),
+            pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=203), 4, id="dqn whose ring wraps"),
+            pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=5), 1.0, id="dqn that keeps one batch step"),
             pytest.param(ADVERSARY, lambda: ppo(ADVERSARY, {}), 4, id="ppo in two groups"),
             pytest.param(ADVERSARY, lambda: dqn(ADVERSARY, {}, target_sync=3), 4, id="dqn in two groups"),
             pytest.param(TAG, lambda: dqn(TAG, {}), 4, id="dqn in two groups of other sizes"),
         ],
-        pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=203), 4, id="dqn whose ring wraps"),
-        pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=5), 1.0, id="dqn that keeps one batch step"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, capacity=90, n_step=3, tau=0.1), 3, id="dqn over 3 steps"),
         pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), 2, id="ppo whose episodes end at any time"),
         pytest.param(PENDULUM, lambda: ppo(PENDULUM, {}, jit_compile=True), 4, id="ppo with continuous actions"),
@@ -147,7 +147,7 @@ def test_fused_call_ends_when_a_test_is_due_by_env_steps():
 
 @pytest.mark.parametrize("make", PPO)
 def test_fused_run_with_tensorflow(make):
-    hold(ADVERSARY, lambda: make(ADVERSARY, {}, backend="tensorflow"), at_once=3, steps_per_train=201)
+    hold(SPREAD, lambda: make(SPREAD, {}, backend="tensorflow"), at_once=3, steps_per_train=201)
 
 
 class Fading(Game):
@@ -187,7 +187,7 @@ def test_fused_run_with_players_that_wait_die_or_join(game, at_once, make):
     hold(game, lambda: make(game, {}), at_once=at_once, steps_per_train=200)
 
 
-@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize("make", DQN)
 def test_fused_run_with_asynchronous_updates(make):
     hold(SPREAD, lambda: make(SPREAD, {}), collect="overlap", steps_per_train=305)
 
@@ -217,9 +217,12 @@ def test_fused_run_with_a_group_without_records():
     ("env", "make", "team_reward"),
     [
         (SPREAD, lambda: ppo(SPREAD, {}), "sum"),
-        (SPREAD, lambda: mt.make_agents("vdac", SPREAD, seed=0, network=mt.MLP((4,))), "mean"),
-        (SPREAD, lambda: mt.make_agents("qmix", SPREAD, seed=0, learning_starts=50), "mean"),
         (ADVERSARY, lambda: dqn(ADVERSARY, {}), {"good": ["agent_*"]}),
+        *LONG
+        * [
+            (SPREAD, lambda: mt.make_agents("vdac", SPREAD, seed=0, network=mt.MLP((4,))), "mean"),
+            (SPREAD, lambda: mt.make_agents("qmix", SPREAD, seed=0, learning_starts=50), "mean"),
+        ],
     ],
 )
 def test_fused_run_with_team_rewards(env, make, team_reward):

@@ -28,9 +28,9 @@ def set_threads(monkeypatch):
     [
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}), id="ppo"),
         pytest.param(SPREAD, lambda: dqn(SPREAD, {}, share=True, identify=True), id="updates between the steps"),
-        pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), id="episodes that end at any time"),
-        pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}, capacity=90), id="turns"),
         pytest.param(KUHN, nfsp, id="reservoirs"),
+        *LONG * [pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), id="episodes that end at any time")],
+        *LONG * [pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}, capacity=90), id="turns")],
         pytest.param(
             SPREAD,
             lambda: mt.make_agents(

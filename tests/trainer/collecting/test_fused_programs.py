@@ -8,6 +8,7 @@ import pytest
 
 import marltrain as mt
 from marltrain.trainer.saving.checkpoint import Checkpoint
+from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import CARTPOLE, PENDULUM, SPREAD, assert_same, hold, train
 from tests.trainer.running import tables, trainer, weights
 
@@ -26,7 +27,6 @@ MEAN = {"team_reward": "mean"}
     [
         pytest.param(SPREAD, "ppo", {**ROLLOUTS, "network": GRU, "share": True, "identify": True}, {}, id="one gru"),
         pytest.param(SPREAD, "mappo", {**ROLLOUTS, "network": LSTM}, {}, id="lstm, with global states"),
-        pytest.param(SPREAD, "qmix", {**REPLAY, "network": GRU}, MEAN, id="a team with a gru"),
         pytest.param(CARTPOLE, "ppo", {**ROLLOUTS, "network": GRU}, {"at_once": 2}, id="gru, ends at any time"),
         pytest.param(SPREAD, "ppo", {**ROLLOUTS, "normalize_observations": True, "normalize_returns": True}, {},
                      id="normalized observations"),
@@ -40,7 +40,8 @@ MEAN = {"team_reward": "mean"}
         pytest.param(SPREAD, "dqn", {**REPLAY, "exploration": "boltzmann_gumbel"}, {}, id="dqn that counts actions"),
         pytest.param(SPREAD, "maddpg", REPLAY, MEAN, id="maddpg"),
         pytest.param(PENDULUM, "sac", {**REPLAY, **OU}, {}, id="sac, noise with a state"),
-        pytest.param(PENDULUM, "td3", REPLAY, {}, id="td3"),
+        *LONG * [pytest.param(SPREAD, "qmix", {**REPLAY, "network": GRU}, MEAN, id="a team with a gru")],
+        *LONG * [pytest.param(PENDULUM, "td3", REPLAY, {}, id="td3")],
     ],
 )  # fmt: skip
 def test_fused_run_equals_single_steps(env, algo, settings, run):

@@ -87,7 +87,7 @@ def test_fused_run_of_a_team_equals_single_steps(algo, settings):
     hold(SPREAD, lambda: team(algo, **settings), least=25, **MEAN)
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("n_step", [3, *LONG * [1]])
 def test_fused_run_of_a_team_with_masks_and_episodes_that_end_at_any_time(n_step):
     """Terminated rows have no next value, truncated rows the final one; the players' rewards are equal."""
     hold(Pair, lambda: team("qmix", Pair, capacity=403, n_step=n_step))
@@ -111,7 +111,7 @@ def test_rounds_are_separate_where_players_die_wait_or_are_absent(game):
     hold(game, lambda: team("vdn", game, learning_starts=100), many=False, team_reward="sum")
 
 
-@pytest.mark.parametrize("settings", [{}, {"share": True}, {"tau": 0.1}])
+@pytest.mark.parametrize("settings", [{}, *LONG * [{"share": True}, {"tau": 0.1}]])
 def test_schedules_masks_and_batch_sizes_of_a_team_change_in_planned_rounds(settings):
     """In the batch steps of some masks, some of the seats that learn later did not learn: they are updated singly."""
     runs = []
@@ -130,7 +130,7 @@ def test_schedules_masks_and_batch_sizes_of_a_team_change_in_planned_rounds(sett
     assert_same(*runs)
 
 
-@pytest.mark.parametrize(("algo", "settings"), [("vdn", {"tau": 0.1}), ("qmix", {"target_sync": 20})])
+@pytest.mark.parametrize(("algo", "settings"), [("vdn", {"tau": 0.1}), *LONG * [("qmix", {"target_sync": 20})]])
 def test_the_targets_of_an_agent_that_no_longer_learns_follow_in_planned_rounds(algo, settings):
     """Its mask is 0 from env step 300 on, and 61 updates later its target networks have come close to its networks."""
     runs: list[Any] = []

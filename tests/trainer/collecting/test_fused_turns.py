@@ -9,6 +9,7 @@ import pytest
 import marltrain as mt
 from marltrain.trainer.collecting.fused import FusedCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
+from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import SETTINGS, assert_same, hold, train
 from tests.trainer.collecting.test_fused_updates import PRIORITIZED, hold as hold_updates, learners
 from tests.trainer.running import SMALL, dqn, ppo, tables, trainer, weights
@@ -29,9 +30,9 @@ def mmd(env, **settings):
     [
         pytest.param(TICTACTOE, lambda: ppo(TICTACTOE, {}), {}, id="ppo"),
         pytest.param(TICTACTOE, lambda: ppo(TICTACTOE, {}, share=True, jit_compile=True), {}, id="ppo shared"),
-        pytest.param(KUHN, lambda: mmd(KUHN, share=True, jit_compile=True), {}, id="mmd shared"),
         pytest.param(KUHN, lambda: mmd(KUHN, jit_compile=True), {"update_freq": 31}, id="mmd"),
-        pytest.param(KUHN, lambda: dqn(KUHN, {}, share=True), {}, id="dqn shared"),
+        *LONG * [pytest.param(KUHN, lambda: mmd(KUHN, share=True, jit_compile=True), {}, id="mmd shared")],
+        *LONG * [pytest.param(KUHN, lambda: dqn(KUHN, {}, share=True), {}, id="dqn shared")],
         pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}, capacity=90, n_step=2), {}, id="dqn whose ring wraps"),
         pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}), {"shared_memory": True}, id="dqn, shared memory"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"mask": [1, 0]}, id="ppo against an agent that stays"),

@@ -79,17 +79,20 @@ def learners(env=SPREAD, **settings):
     [
         pytest.param(SPREAD, {}, id="hard copies"),
         pytest.param(SPREAD, {"tau": 0.1, "double": False}, id="soft copies"),
-        pytest.param(SPREAD, {"capacity": 403}, id="the ring wraps"),
         pytest.param(SPREAD, {"update_per_step": 0.7}, id="fractions of updates"),
-        pytest.param(SPREAD, {"update_per_step": 0.05}, id="rounds without updates"),
-        pytest.param(SPREAD, {"learning_starts": 400}, id="a late start"),
         pytest.param(SPREAD, {"optimizer": "rmsprop", "max_grad_norm": None}, id="rmsprop"),
-        pytest.param(SPREAD, {"optimizer": "sgd", "batch_size": 7}, id="sgd"),
-        pytest.param(SPREAD, {"optimizer": "adamax", "weight_decay": 0.1}, id="adamax"),
-        *([pytest.param(SPREAD, {"network": mt.MLP((180, 180))}, id="wide layers")] if LONG else []),
         pytest.param(SPREAD, {"backend": "tensorflow", "tau": 0.1}, id="tensorflow"),
-        *([pytest.param(TAG, {"capacity": 403}, id="two groups")] if LONG else []),
-        pytest.param(TAG, {"capacity": 203, "memory": PRIORITIZED}, id="priorities in two groups"),
+        *LONG
+        * [
+            pytest.param(SPREAD, {"capacity": 403}, id="the ring wraps"),
+            pytest.param(SPREAD, {"update_per_step": 0.05}, id="rounds without updates"),
+            pytest.param(SPREAD, {"learning_starts": 400}, id="a late start"),
+            pytest.param(SPREAD, {"optimizer": "sgd", "batch_size": 7}, id="sgd"),
+            pytest.param(SPREAD, {"optimizer": "adamax", "weight_decay": 0.1}, id="adamax"),
+            pytest.param(SPREAD, {"network": mt.MLP((180, 180))}, id="wide layers"),
+            pytest.param(TAG, {"capacity": 403}, id="two groups"),
+            pytest.param(TAG, {"capacity": 203, "memory": PRIORITIZED}, id="priorities in two groups"),
+        ],
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
         pytest.param(SPREAD, {"reward_scale": mt.linear(9.0, 1.0, 400)}, id="a factor of rewards"),
         pytest.param(SPREAD, {"normalize_rewards": True, "memory": PRIORITIZED}, id="normalized rewards by priorities"),
@@ -154,7 +157,11 @@ def halves(**settings):
 
 @pytest.mark.parametrize(
     ("settings", "mask"),
-    [({}, None), ({"backend": "tensorflow"}, [1, 0, 1]), ({"update_per_step": 0.7, "memory": PRIORITIZED}, None)],
+    [
+        ({}, [1, 0, 1]),
+        ({"update_per_step": 0.7, "memory": PRIORITIZED}, None),
+        *LONG * [({}, None), ({"backend": "tensorflow"}, [1, 0, 1])],
+    ],
 )
 def test_fused_run_of_phases_with_random_numbers_and_of_a_delayed_phase(settings, mask):
     """The first update of a user's algorithm is compared with the framework's, so it is made alone."""

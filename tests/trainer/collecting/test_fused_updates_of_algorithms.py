@@ -56,7 +56,6 @@ class Lone(Game):
 @pytest.mark.parametrize(
     ("env", "algo", "settings", "run"),
     [
-        pytest.param(PENDULUM, "sac", {}, {}, id="sac"),
         pytest.param(PENDULUM, "td3", {"update_per_step": 0.7, "memory": PRIORITIZED}, {}, id="td3, priorities"),
         pytest.param(SPREAD, "maddpg", {"reward_scale": 3.0}, {"mask": [1, 0, 1]}, id="maddpg, one does not learn"),
         pytest.param(SPREAD, "matd3", {"share": True, "normalize_rewards": True}, {"mask": [1, 0, 1]}, id="matd3"),
@@ -67,8 +66,9 @@ class Lone(Game):
         pytest.param(SPREAD, "vdn", {**SHARED, **SCALED}, {**MEAN, "mask": [1, 0, 1]}, id="vdn, normalized"),
         pytest.param(SPREAD, "nfsp", {**NFSP, **SHARED, **SCALED}, {"mask": [1, 0, 1]}, id="nfsp, one-hots"),
         pytest.param(KUHN, "nfsp", NFSP, {"test_freq": 90}, id="nfsp, turns, masks"),
-        pytest.param(Lone, "dqn", {**SCALED, "batch_size": 300}, {}, id="dqn, one number, normalized"),
         *LONG * [
+            pytest.param(Lone, "dqn", {**SCALED, "batch_size": 300}, {}, id="dqn, one number, normalized"),
+            pytest.param(PENDULUM, "sac", {}, {}, id="sac"),
             pytest.param(PENDULUM, "sac", {"backend": "tensorflow"}, {}, id="sac, tensorflow"),
             pytest.param(SPREAD, "maddpg", {"backend": "tensorflow"}, {}, id="maddpg, tensorflow"),
             pytest.param(PENDULUM, "ddpg", {"normalize_rewards": True}, {}, id="ddpg"),

@@ -34,10 +34,13 @@ from tests.trainer.running import SMALL, dqn, ppo, tables, trainer, weights
 
 GRU: dict[str, Any] = {"network": mt.GRU((6,), units=7, sequence_length=4), "minibatches": 2, "epochs": 1}
 FADING: list[tuple[str, Any, dict[str, Any]]] = [
-    ("ppo", lambda: ppo(Fading, {}), {}),
     ("dqn with a ring that wraps", lambda: dqn(Fading, {}, capacity=90), {}),
-    ("carries", lambda: mt.make_agents("ppo", Fading, seed=0, share=True, **GRU), {}),
-    ("joined observations", lambda: mappo(Fading), {"team_reward": "mean"}),
+    *LONG
+    * [
+        ("ppo", lambda: ppo(Fading, {}), {}),
+        ("carries", lambda: mt.make_agents("ppo", Fading, seed=0, share=True, **GRU), {}),
+        ("joined observations", lambda: mappo(Fading), {"team_reward": "mean"}),
+    ],
 ]
 
 
@@ -81,10 +84,12 @@ def runs_of(env, make, threads, set_threads, **settings):
     ("env", "make", "settings"),
     [
         pytest.param(SPREAD, lambda: ppo(SPREAD, {}), {}, id="ppo"),
-        pytest.param(CARTPOLE, lambda: dqn(CARTPOLE, {}, capacity=90), {}, id="ends at any time, the ring wraps"),
-        pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}, share=True, identify=True), MANY, id="turns"),
+        *LONG * [
+            pytest.param(CARTPOLE, lambda: dqn(CARTPOLE, {}, capacity=90), {}, id="ends at any time, the ring wraps"),
+            pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}, share=True, identify=True), MANY, id="turns"),
+        ],
     ],
-)
+)  # fmt: skip
 def test_threads_make_the_same_run(env, make, settings, set_threads):
     """5 environments, in blocks of 5, of 2 and 3, of 1, 2 and 2, and of 1."""
     expected, found = runs_of(env, make, (1, 2, 3, 64), set_threads, **settings)

@@ -15,6 +15,7 @@ from marltrain.trainer.reporting.curves import Curve
 from marltrain.trainer.reporting.figures import draw_curve, new_figure, not_worth_a_run, png_of, style, write_figure
 from marltrain.trainer.reporting.labels import LONGEST_LABEL, label, labels
 from marltrain.trainer.reporting.legends import add_legend
+from tests.tiers import LONG
 from tests.toys import Identity
 from tests.trainer.running import ppo, trainer
 
@@ -60,8 +61,10 @@ def test_labels_of_different_names_differ():
     assert result[1].endswith(" (2)") and result[2].endswith(" (3)")
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-@pytest.mark.parametrize("usetex", [False, True])
+@pytest.mark.parametrize(
+    ("suffix", "usetex"),
+    [("png", False), ("svg", True), ("pdf", True), *LONG * [("png", True), ("svg", False), ("pdf", False)]],
+)
 def test_a_picture_of_such_names(tmp_path, suffix, usetex):
     """Also where the user's settings of matplotlib ask for TeX, which would read the names as its commands."""
     with mpl.rc_context({"text.usetex": usetex}), warnings.catch_warnings():
@@ -105,7 +108,7 @@ def test_a_run_returns_its_result_without_its_picture(monkeypatch, error):
     assert {"last", "history.parquet", "episodes.parquet"} <= names and "metrics.png" not in names
 
 
-@pytest.mark.parametrize("name", ["cost_$_per_{$}", "_a", "a\nb"])
+@pytest.mark.parametrize("name", ["cost_$_per_{$}", *LONG * ["_a", "a\nb"]])
 def test_a_run_of_such_names_draws_its_picture(name):
     agents = mt.make_agents("ppo", Named, env_args={"name": name}, seed=0, network=mt.MLP((4,)), epochs=1)
     pace = {"update_freq": 12, "batch_size": 6, "steps_per_train": 24, "test_freq": 2}

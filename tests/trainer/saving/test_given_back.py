@@ -17,6 +17,7 @@ from marltrain.trainer.reporting.tensorboard import EventFile
 from marltrain.trainer.saving.given_back import OWN_FILES, emptied
 from marltrain.trainer.saving.run_folder import LOCK, RunFolder, existing_folder, new_folder
 from tests.faulty_toys import Broken, Flaky
+from tests.tiers import LONG
 from tests.toys import Crowd
 from tests.trainer.running import At, dqn, ppo, trainer
 
@@ -63,7 +64,7 @@ def text(name: str) -> Callable[[Path], Any]:
     return write
 
 
-@pytest.mark.parametrize("at", [1, NOT_YET - 1])
+@pytest.mark.parametrize("at", [NOT_YET - 1, *LONG * [1]])
 @pytest.mark.parametrize(
     "settings",
     [

@@ -18,9 +18,9 @@ import marltrain as mt
 from marltrain.core.errors import ConfigError
 from marltrain.core.remedies import on_command_line
 from tests.house.repository import ROOT
+from tests.tiers import LONG
 from tests.trainer.running import At, ppo, tables, trainer
 
-BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 SAVING: Any = {"every_steps": 10**9}
 LIMIT = 600
 """Seconds that a child may take to end: a bound for a hang."""
@@ -57,7 +57,7 @@ def wait_for(child: subprocess.Popen[str], file: str) -> None:
         time.sleep(0.02)
 
 
-@BOTH
+@pytest.mark.parametrize("number", [signal.SIGTERM, *LONG * [signal.SIGINT]])
 def test_a_loop_over_seeds_ends_with_raise(number):
     """What is saved stays the same: a checkpoint, the last agents, the tables; save_last_fn is called once."""
     with loop_over_seeds("raise") as child:

@@ -20,10 +20,11 @@ from tests.policies.learner.programs.pairs import (
 from tests.policies.learner.programs.test_program_step import learners_with, rows
 from tests.policies.some_batches import VECTOR
 from tests.policies.tape.test_recording import learners_of
+from tests.tiers import LONG
 
 CASES = [
-    "dqn", "dqn prioritized", "dqn images", "dqn lstm", "c51", "td3", "sac", "ppo popart", "ppo gru", "coma", "trpo",
-    "gail", "vdn", "qmix", "vdac", "maddpg",
+    "dqn prioritized", "td3", "ppo popart", "ppo gru", "trpo", "qmix", "vdac",
+    *LONG * ["dqn", "dqn images", "dqn lstm", "c51", "sac", "coma", "gail", "vdn", "maddpg"],
 ]  # fmt: skip
 TENSORFLOW: dict[str, Any] = {"backend": "tensorflow"}
 PROGRAMS: dict[str, Any] = {**TENSORFLOW, "jit_compile": True}
@@ -68,7 +69,7 @@ def test_thirty_updates_change_the_variables_only_where_tensorflow_reads_them():
     assert (other.weights.optimizers["critic"].slots["first"].numpy() != untouched).any()
 
 
-@pytest.mark.parametrize("name", ["sac", "dqn without double"])
+@pytest.mark.parametrize("name", ["dqn without double", *LONG * ["sac"]])
 def test_gradient_noise_is_that_of_tensorflow(name):
     plain, other, actions = pair(name)
     for on, batch in zip((False, True, False), batches(name, plain, actions, 3), strict=True):
@@ -98,7 +99,7 @@ def test_an_algorithm_of_the_user_is_compared():
         update(by_programs(wrong), rows(wrong))
 
 
-@pytest.mark.parametrize("name", ["sac", "ppo", "qmix"])
+@pytest.mark.parametrize("name", ["ppo", "qmix", *LONG * ["sac"]])
 def test_resumption_is_exact(name):
     """Three updates; and one update, whose agents are exported and loaded, and two more: equal bits."""
     (whole, first, second), actions = learners_of(name, 3, **PROGRAMS)

@@ -15,6 +15,7 @@ from marltrain.policies.memory.compiled.ring_kernel import MOST_COLUMNS, ring_re
 from marltrain.policies.memory.needs import Column
 from tests.policies.memory.test_ring import equal
 from tests.policies.memory.worlds import World, blank, one_group, player, rollouts, seeing, two_groups, uniform
+from tests.tiers import LONG
 
 ENVS = 3
 COLUMNS = {"log_prob": Column(), "raw": Column((2,), "float64")}
@@ -112,8 +113,8 @@ def assert_equal(slow, quick):
         np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
 
 
-@pytest.mark.parametrize(("dense", "end_chance"), [(True, 0.0), (True, 0.03), (False, 0.1), (False, 0.4)])
-@pytest.mark.parametrize("capacity", [1, 2, 7, 20, 400])
+@pytest.mark.parametrize(("dense", "end_chance"), [(True, 0.03), (False, 0.1), *LONG * [(True, 0.0), (False, 0.4)]])
+@pytest.mark.parametrize("capacity", [1, 7, 20, *LONG * [2, 400]])
 @pytest.mark.parametrize("spec", [one_group, neighbors])
 def test_compiled_rows_are_those_of_the_ring(spec, capacity, dense, end_chance):
     """200 batch steps and more: rings of 1 to 20 rows wrap around, over whole episodes, ends, and rows that stay open.
