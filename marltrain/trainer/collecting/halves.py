@@ -17,7 +17,7 @@ from marltrain.trainer.collecting.work import Work
 from marltrain.trainer.seats.team_reward import TeamRewards
 from marltrain.trainer.updating.scheduler import UpdateScheduler
 
-LEAST_OF_TWO = 4096
+LEAST_OF_TWO = 8192
 """Least number of environments that are divided into two parts."""
 
 
