@@ -38,27 +38,29 @@ index, weight: [K, epochs, W, block] int64 and float32, which are written; see `
 
 
 def deal(
-    rngs: Sequence[np.random.Generator], given: Sequence[Array], parts: Sequence[Array], index: Array, weight: Array,
-    threads: Threads, count: int,
+    rngs: Sequence[np.random.Generator], given: Array, counts: Sequence[int], parts: Array, num_parts: Sequence[int],
+    index: Array, weight: Array, threads: Threads, count: int,
 ) -> None:  # fmt: skip
     """Write the rows of K agents into the minibatches of all epochs, in orders as those of `rng.permutation(n)`.
 
-    given: [n, block] float32 of each agent, the weights of the blocks' rows, without gaps.
-    parts: [parts, 2] int64 of each agent, see AGENT; there are n blocks in all.
+    given: [K, B] float32, the weights of the rows.  counts: K numbers n of blocks, the first of an agent's rows.
+    parts: [N, 2] int64, see AGENT, `num_parts` of each agent, one agent after another; each agent's have n blocks.
     index, weight: [K, epochs, W, block] int64 and float32, written.  The weights of a part sum to 1.  Padding is the
       first block, with weight 0.
     Many rows are dealt in at most `count` of the threads.
     """
     agents, epochs, width, block = index.shape
-    orders = [np.empty((epochs, len(own)), np.int32) for own in given]
+    blocks = sum(counts)
+    orders = np.empty(epochs * blocks, np.int32)
     held, one = np.zeros(agents, AGENT), np.zeros(1, DEALING)
+    rows, part, order = map(address_of, (given, parts, orders))
     for k, rng in enumerate(rngs):
         bits, state = function_of(rng, "next_uint32"), rng.bit_generator.ctypes.state_address
-        numbers = 0, bits, state, len(given[k]), address_of(given[k]), address_of(parts[k]), len(parts[k])
-        held[k] = *numbers, address_of(orders[k])
+        held[k] = 0, bits, state, counts[k], rows + k * given.strides[0], part, num_parts[k], order
+        part, order = part + num_parts[k] * parts.strides[0], order + epochs * counts[k] * orders.itemsize
     places = map(address_of, (held, index, weight))
     one[0] = 0, agents, epochs, block, width, *places, give_way()
-    many = sum(map(len, given)) * epochs * block >= MANY
+    many = blocks * epochs * block >= MANY
     threads.run(_deal_rows(), address_of(one), min(count, 2 * agents) if many else 1)
 
 

@@ -39,12 +39,14 @@ class Layout:
     """Places of the blocks of K agents in minibatches.
 
     sizes: [M, K] int64, blocks of each agent.  edges: range of places of each minibatch.
-    parts: [parts, 2] int64 of each agent, the first place of each part of its blocks, and its blocks.
+    parts: [N, 2] int64, the first place of each part of an agent's blocks, and its blocks, one agent after another.
+    num_parts: how many parts each agent has.
     """
 
     sizes: Array
     edges: list[tuple[int, int]]
-    parts: list[Array]
+    parts: Array
+    num_parts: list[int]
 
 
 @functools.lru_cache(4)
@@ -59,7 +61,7 @@ def layout_of(counts: tuple[int, ...], shares: tuple[int, ...], width: Callable[
     own = [np.flatnonzero(blocks) for blocks in sizes.T]
     parts = [np.stack([starts[held], blocks[held]], 1) for held, blocks in zip(own, sizes.T, strict=True)]
     edges = list(zip(starts.tolist(), stops.tolist(), strict=True))
-    return Layout(sizes, edges, parts)
+    return Layout(sizes, edges, np.concatenate(parts), [len(held) for held in own])
 
 
 class Minibatches:
@@ -127,9 +129,7 @@ class Minibatches:
 
         shape = (len(rngs), epochs, self.edges[-1][1], self.block)
         index, weight = np.empty(shape, np.int64), np.empty(shape, np.float32)
-        given = [
-            np.ascontiguousarray(own[: count * self.block], np.float32).reshape(count, self.block)
-            for own, count in zip(self.weight, self.counts, strict=True)
-        ]
-        deal(rngs, given, self._layout.parts, index, weight, *(self._threads or (Threads(), 1)))
+        given, layout = np.ascontiguousarray(self.weight, np.float32), self._layout
+        parts = self.counts, layout.parts, layout.num_parts
+        deal(rngs, given, *parts, index, weight, *(self._threads or (Threads(), 1)))
         return index.reshape(*shape[:2], -1), weight.reshape(*shape[:2], -1)
