@@ -37,9 +37,8 @@ from marltrain.policies.learner.gradient_steps import GradientSteps
 from marltrain.policies.learner.learner import PURPOSES, BegunUpdate, Learner, UpdateSchedule
 from marltrain.policies.learner.loading import TEAM, counts_of, load_arrays, load_weights
 from marltrain.policies.learner.make_steps import make_gradient_steps
-from marltrain.policies.learner.mean_metrics import MeanMetrics
 from marltrain.policies.learner.measurements import EFFECTIVE, Measurements
-from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.passes import MeanMetrics, Passes
 from marltrain.policies.learner.phase_draws import PhaseDraws
 from marltrain.policies.learner.reward_scaling import RewardScaling
 from marltrain.policies.learner.row_errors import RowErrors, check_initial_errors

@@ -39,7 +39,7 @@ index, weight: [K, epochs, W, block] int64 and float32, which are written; see `
 
 def deal(
     rngs: Sequence[np.random.Generator], given: Array, counts: Sequence[int], parts: Array, num_parts: Sequence[int],
-    index: Array, weight: Array, threads: Threads, count: int,
+    index: Array, weight: Array, threads: tuple[Threads, int] | None = None,
 ) -> None:  # fmt: skip
     """Write the rows of K agents into the minibatches of all epochs, in orders as those of `rng.permutation(n)`.
 
@@ -47,7 +47,7 @@ def deal(
     parts: [N, 2] int64, see AGENT, `num_parts` of each agent, one agent after another; each agent's have n blocks.
     index, weight: [K, epochs, W, block] int64 and float32, written.  The weights of a part sum to 1.  Padding is the
       first block, with weight 0.
-    Many rows are dealt in at most `count` of the threads.
+    threads: in which many rows are dealt, and how many of them at most; None: in the calling one.
     """
     agents, epochs, width, block = index.shape
     blocks = sum(counts)
@@ -60,8 +60,11 @@ def deal(
         part, order = part + num_parts[k] * parts.strides[0], order + epochs * counts[k] * orders.itemsize
     places = map(address_of, (held, index, weight))
     one[0] = 0, agents, epochs, block, width, *places, give_way()
-    many = blocks * epochs * block >= MANY
-    threads.run(_deal_rows(), address_of(one), min(count, 2 * agents) if many else 1)
+    if threads is None or blocks * epochs * block < MANY:
+        _deal_rows()(address_of(one), 0)
+    else:
+        others, count = threads
+        others.run(_deal_rows(), address_of(one), min(count, 2 * agents))
 
 
 @compiled

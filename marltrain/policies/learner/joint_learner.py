@@ -20,8 +20,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner, hindr
 from marltrain.policies.learner.copies import ActingCopies
 from marltrain.policies.learner.learner import Learner, UpdateSchedule
 from marltrain.policies.learner.make_steps import make_gradient_steps
-from marltrain.policies.learner.mean_metrics import MeanMetrics
-from marltrain.policies.learner.passes import Passes
+from marltrain.policies.learner.passes import MeanMetrics, Passes
 from marltrain.policies.learner.reward_scaling import RewardScaling, of_team
 from marltrain.policies.learner.rows_on_device import gather_on_device
 from marltrain.policies.learner.trained_team import OF_TEAM, TrainedTeam

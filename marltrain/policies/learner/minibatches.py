@@ -124,12 +124,10 @@ class Minibatches:
 
         The weights of an agent sum to 1 in each minibatch; they are 0 for padding.
         """
-        from marltrain.jit.threads import Threads  # loads numba
-        from marltrain.policies.learner.dealing import deal
+        from marltrain.policies.learner.dealing import deal  # loads numba
 
         shape = (len(rngs), epochs, self.edges[-1][1], self.block)
         index, weight = np.empty(shape, np.int64), np.empty(shape, np.float32)
         given, layout = np.ascontiguousarray(self.weight, np.float32), self._layout
-        parts = self.counts, layout.parts, layout.num_parts
-        deal(rngs, given, *parts, index, weight, *(self._threads or (Threads(), 1)))
+        deal(rngs, given, self.counts, layout.parts, layout.num_parts, index, weight, self._threads)
         return index.reshape(*shape[:2], -1), weight.reshape(*shape[:2], -1)

@@ -112,12 +112,13 @@ class Reader:
         """
         if self.mirrored is not None:
             return self.mirrored.read(cells, last, pointers, present, next_present)
-        ring, (next_obs, next_legal) = self.ring, self._after(last, pointers)
-        return Wide(
-            obs=zero_where_not(present, self._obs(cells)), legal=legal_where_not(present, ring.legal_at(cells)),
-            action=ring.read(ring.action, cells), extras=self._extras(cells),
-            next_obs=zero_where_not(next_present, next_obs), next_legal=legal_where_not(next_present, next_legal),
-        )  # fmt: skip
+        ring = self.ring
+        (obs, legal), (next_obs, next_legal) = (self._obs(cells), ring.legal_at(cells)), self._after(last, pointers)
+        if present is not None:
+            obs, legal = zero_where_not(present, obs), legal_where_not(present, legal)
+        if next_present is not None:
+            next_obs, next_legal = zero_where_not(next_present, next_obs), legal_where_not(next_present, next_legal)
+        return Wide(obs, legal, ring.read(ring.action, cells), self._extras(cells), next_obs, next_legal)
 
     def _states(self, cells: Array, last: Array, pointers: Array) -> tuple[Any, Any]:
         """Return the global states at the decisions, and after rows; None unless the learner reads them."""

@@ -30,16 +30,16 @@ class Wide(NamedTuple):
     next_legal: Any
 
 
-def zero_where_not(valid: Array | None, obs: Any) -> Any:
+def zero_where_not(valid: Array, obs: Any) -> Any:
     """Return observations with zeros where `valid` [N, B] is False: losses multiply them by 0, also if not finite."""
-    if valid is None or np.count_nonzero(valid) == valid.size:
+    if np.count_nonzero(valid) == valid.size:
         return obs
     return map_tree(lambda x: np.where(valid.reshape(*valid.shape, *[1] * (x.ndim - 2)), x, x.dtype.type(0)), obs)
 
 
-def legal_where_not(valid: Array | None, legal: Array | None) -> Array | None:
+def legal_where_not(valid: Array, legal: Array | None) -> Array | None:
     """Return legal actions [N, B, n]; all where `valid` [N, B] is False, since losses need at least one."""
-    return legal if valid is None or legal is None else legal | ~valid[..., None]
+    return None if legal is None else legal | ~valid[..., None]
 
 
 class MirroredColumns:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from marltrain.core.layout import Array
-from marltrain.jit.threads import Threads
 from marltrain.policies.learner.dealing import deal
 
 
@@ -15,7 +14,7 @@ def dealt(rng: np.random.Generator, given: Array, blocks: list[int], gap: int = 
     shape = (1, 1, len(given) + len(blocks) * gap, given.shape[1])
     index, weight = np.full(shape, -1, np.int64), np.full(shape, np.nan, np.float32)
     parts = np.stack([np.cumsum([0, *blocks[:-1]]) + gap * np.arange(len(blocks)), blocks], 1)
-    deal([rng], given.reshape(1, -1), [len(given)], parts, [len(parts)], index, weight, Threads(), 1)
+    deal([rng], given.reshape(1, -1), [len(given)], parts, [len(parts)], index, weight)
     return index[0, 0], weight[0, 0]
 
 
