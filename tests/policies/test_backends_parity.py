@@ -62,7 +62,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "goals": {"space": GOALS, "network": mt.MLP(hidden=(16,), activation="tanh")},
     "own critic, goals": {"space": GOALS, "network": mt.MLP(hidden=(8,)), "critic_network": mt.MLP(hidden=(12, 6))},
     "goals and image": {"space": spaces.Dict({**GOALS, "view": IMAGE}), "network": CONVOLUTIONS},
-    "gru": {"space": VECTOR, "network": mt.GRU((8,), units=6, sequence_length=4)},
+    "gru": {"space": VECTOR, "network": mt.GRU((8,), units=6, sequence_length=3)},
     "lstm": {"space": VECTOR, "network": mt.LSTM((), units=5, sequence_length=3)},
     "gru on images": {"space": IMAGE, "network": mt.GRU((8,), units=6, sequence_length=5, filters=((4, 3, 2),))},
     "dueling": {"space": VECTOR, "network": mt.MLP(hidden=(16, 8)), "dueling": True},
@@ -116,7 +116,7 @@ ACER: dict[str, dict[str, dict[str, Any]]] = {
 TRPO: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"gelu": {"damping": 0.2}, "cnn": {"minibatches": 2}},
     "multidiscrete": {"elu": {"max_kl": 0.02}},
-    "box": {"tanh": {"cg_iterations": 5}},
+    "box": {"tanh": {"cg_iterations": 3}},
 }
 MMD: dict[str, dict[str, dict[str, Any]]] = {
     "masked": {"tanh": {"temperature": SCHEDULE, "step_size": 0.1}}, "multidiscrete": {"elu": {"shared_trunk": True}},

@@ -120,7 +120,7 @@ LEARNING: dict[str, dict[str, Any]] = {
 LEARNING["c51"] = {**LEARNING["dqn"], "v_min": -0.5, "v_max": 1.5, "atoms": 11}
 LEARNING["rainbow"] = {**LEARNING["c51"], "n_step": 1}
 GAME = {"players": 2, "length": 10}
-IDENTITY = [("ppo", True), ("acer", False), ("dqn", False)]
+IDENTITY = [("ppo", True), ("acer", False), ("dqn", False), ("sac", False)]
 """Cases of the short tier: of rollouts, of sequences, of a memory. The others have another step or another critic."""
 
 
@@ -206,7 +206,7 @@ def test_ppo_learns_wheels_and_levers(levers, untrained, trained, policy):
     assert last > trained
 
 
-@pytest.mark.parametrize("algo", IN_A_BOX if LONG else ["sac"])
+@pytest.mark.parametrize("algo", IN_A_BOX if LONG else ["ddpg"])
 def test_levers_are_learned_from_a_memory(algo):
     settings = {
         **REPLAY,

@@ -18,7 +18,7 @@ from marltrain.envs.native.warehouse.rware import Warehouse
 from tests.envs.driving import act
 from tests.envs.native.forging import CASES
 from tests.envs.native.originals import assert_same_starts, hold
-from tests.tiers import rounds
+from tests.tiers import LONG, rounds
 
 NAME = "marltrain/rware_v2"
 SMALL = {
@@ -127,7 +127,7 @@ def test_rware(changed):
     assert hold(Original, NAME, now, arguments, episodes=rounds(15, 200), choose=Busy(), drawn=drawn) > 0
 
 
-@pytest.mark.parametrize("reward_type", RewardType)
+@pytest.mark.parametrize("reward_type", RewardType if LONG else [RewardType.INDIVIDUAL])
 def test_deliveries(reward_type):
     players = Busy()
     arguments = {**CROWDED, "n_agents": 3, "reward_type": reward_type}

@@ -16,6 +16,7 @@ from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.memory.needs import StateNeed
 from tests.policies.agents.tianshou import making
 from tests.policies.some_batches import IMAGE, VECTOR, of_agent, some_rollout, with_states
+from tests.tiers import rounds
 from tests.toys import Crowd, Relay
 from tests.trainer.running import SMALL, noted_batches, trainer, weights
 
@@ -285,6 +286,6 @@ def test_four_players_find_different_levers():
     agents = mt.make_agents(
         "coma", env, seed=0, epsilon=mt.linear(0.5, 0.02, 3_000), target_sync=5, learning_rate=0.02, **settings
     )
-    run = trainer(env, {}, num_train_envs=32, update_freq=64, steps_per_train=6_000, test_freq=None)
+    run = trainer(env, {}, num_train_envs=32, update_freq=64, steps_per_train=rounds(4_000, 6_000), test_freq=None)
     run.train(agents, [1, 1, 1, 1], plot=False)
     assert (run.test(agents, 2).returns == 1).all()

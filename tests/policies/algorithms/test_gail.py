@@ -10,7 +10,7 @@ import pytest
 import marltrain as mt
 from tests.policies.algorithms.demonstrated import ACTIONS, batch_of, demonstrated, moved_alike, updated
 from tests.policies.some_batches import VECTOR
-from tests.tiers import LONG
+from tests.tiers import LONG, rounds
 from tests.toys import Identity
 
 SETTINGS: dict[str, Any] = {"network": mt.MLP((6,)), "learning_rate": 1e-2, "epochs": 1}
@@ -51,7 +51,7 @@ def test_an_expert_is_imitated_without_the_rewards_of_the_environment():
         Identity,
         num_train_envs=8,
         update_freq=160,
-        steps_per_train=6_400,
+        steps_per_train=rounds(3_200, 6_400),
         test_freq=None,
         seed=0,
         run_dir=False,

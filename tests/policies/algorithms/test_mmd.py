@@ -15,6 +15,7 @@ from marltrain.policies.backends import make_backend
 from marltrain.policies.batches.tensor_batch import TensorBatch
 from marltrain.policies.distributions.categorical import ILLEGAL
 from tests.policies.some_batches import VECTOR
+from tests.tiers import LONG, rounds
 
 TEMPERATURE, PAYS = 0.5, np.array([0.4, 0.1, -0.2])
 
@@ -100,15 +101,15 @@ def test_continuous_actions_are_refused():
 
 
 def test_both_players_of_kuhn_poker_come_near_to_the_equilibrium():
-    """From 0.458 of the uniform policy; three seeds gave 0.15, 0.11 and 0.07, and PPO 0.33, 0.24 and 0.41."""
+    """From 0.458 of the uniform policy; in the long tier, three seeds gave 0.15, 0.11, 0.07, and PPO at least 0.24."""
     env = "marltrain/kuhn_poker_v1"
     agents = mt.make_agents(
         "mmd", env, seed=0, gamma=1.0, gae_lambda=1.0, learning_rate=1e-3, max_grad_norm=None, temperature=0.2,
         step_size=1.0, minibatches=4,
     )  # fmt: skip
     trainer = mt.DecentralizedTrainer(
-        env, num_train_envs=128, update_freq=4096, steps_per_train=32 * 4096, test_freq=None, seed=0, run_dir=False,
-        progress=False,
+        env, num_train_envs=128, update_freq=4096, steps_per_train=rounds(16, 32) * 4096, test_freq=None, seed=0,
+        run_dir=False, progress=False,
     )  # fmt: skip
     trainer.train(agents, [1, 1], plot=False)
-    assert mt.exploitability(agents, env) < 0.2
+    assert mt.exploitability(agents, env) < (0.2 if LONG else 0.3)

@@ -13,6 +13,7 @@ from marltrain.core.errors import ConfigError, SpecError
 from marltrain.policies.memory.reservoir import KEY
 from tests.policies.backends.both import BOTH
 from tests.policies.some_batches import VECTOR, some_replayed
+from tests.tiers import LONG, rounds
 
 ACTIONS, ROWS = spaces.Discrete(3), 4000
 ON = np.ones(1, bool)
@@ -136,8 +137,8 @@ def test_an_empty_reservoir_leaves_the_average_policy_and_rates_differ():
 
 
 def test_kuhn_poker_comes_near_to_the_equilibrium():
-    """From 0.458 of the uniform policy; three seeds gave 0.14, 0.12 and 0.13."""
-    env, steps = "marltrain/kuhn_poker_v1", 16_000
+    """From 0.458 of the uniform policy; in the long tier, three seeds gave 0.14, 0.12 and 0.13."""
+    env, steps = "marltrain/kuhn_poker_v1", rounds(8_000, 16_000)
     agents = mt.make_agents(
         "nfsp", env, seed=0, gamma=1.0, network=mt.MLP((32,)), epsilon=mt.linear(0.1, 0.0, steps), eta=0.2,
         update_per_step=1 / 16, learning_rate=3e-3, batch_size=64, capacity=2_000, target_sync=100,
@@ -147,7 +148,7 @@ def test_kuhn_poker_comes_near_to_the_equilibrium():
         progress=False,
     )  # fmt: skip
     trainer.train(agents, [1, 1], plot=False)
-    assert mt.exploitability(agents, env) < 0.2
+    assert mt.exploitability(agents, env) < (0.2 if LONG else 0.3)
 
 
 def test_what_it_refuses():
