@@ -31,6 +31,7 @@ from marltrain.trainer.collecting.fused_kernel import (
     ACT,
     ALL_ACT,
     ANY_STEP,
+    BEHIND,
     MOST,
     MOVE,
     NO_ENDS,
@@ -146,7 +147,7 @@ class FusedCollector:
         self.actors, self._arguments = self.recorder.actors, FusedArguments(sync, episodes, team_rewards, self.plain)
         self._acting = [acts for seated in self.actors.learners if (acts := compiled_acts(seated)) is not None]
         self._exploring: list[Array] | None = None
-        self._threads, self._division = Threads(), (0, False)
+        self._threads, self._division = Threads(), (0, False, False)
         self._envs = sync.envs.num_envs
         self._decisions = self._envs * len(sync.envs.spec.players)
         self._arguments.record["actors"] = len(self._acting)
@@ -204,17 +205,22 @@ class FusedCollector:
         return int(given.counts["moved"][0]), not given.special
 
     def _divide(self) -> None:
-        """Divide the environments into blocks, one for each thread, and batch steps into phases."""
+        """Divide the environments into blocks, one for each thread, and batch steps into phases.
+
+        If compiled code makes no updates, a block's outcome is recorded with its next acts.
+        """
         threads = max(actor.backend.threads() for actor, _ in self._acting)
         blocks = max(1, min(threads, self._decisions // ROWS_OF_A_BLOCK, self._envs))
         apart = blocks > 1 and any(acting.reads_other_rows for _, acting in self._acting)
-        if (kind := (blocks, apart)) == self._division:
+        behind = not self._arguments.record["schedulers"]
+        if (kind := (blocks, apart, behind)) == self._division:
             return
         self._division = kind
         for _, acting in self._acting:
             acting.divide(blocks)
         self._arguments.divide(np.full(blocks, FINE))
-        self._arguments.phases([ACT, MOVE | SETTLE, RECORD] if apart else [ACT | MOVE | SETTLE, RECORD])
+        acts, rest = [ACT, MOVE | SETTLE] if apart else [ACT | MOVE | SETTLE], [] if behind else [RECORD]
+        self._arguments.phases([acts[0] | (BEHIND if behind else 0), *acts[1:], *rest])
 
     def settle(self) -> None:
         """Nothing is ahead."""

@@ -10,11 +10,13 @@ import numpy as np
 from marltrain.envs.native.batch import FINE, STEP
 from marltrain.envs.rotation_kernel import ROTATION, rotation_at, seat_actions, show_step
 from marltrain.jit.compiling import compiled, program
+from marltrain.jit.threads import LOOKS
 from marltrain.jit.views import add_at, bools, call, i64, record_at, value_at
 from marltrain.policies.learner.planned.rounds_kernel import ROUNDS, is_due, rounds_at
 from marltrain.policies.memory.compiled.ring_kernel import (
     ROWS,
     fits,
+    note_learning,
     record_actions,
     record_step,
     rows_at,
@@ -26,9 +28,12 @@ from marltrain.trainer.collecting.shared_rewards import SHARED, share, shared_at
 
 MOST = 32
 """Maximum number of learners, ring buffers and groups."""
-ACT, MOVE, SETTLE, RECORD = 1, 2, 4, 8
+ACT, MOVE, SETTLE, RECORD, BEHIND = 1, 2, 4, 8, 16
 """Parts of the phases of a batch step: the acts; the record of the actions and the step of the game; the offers of
-decisions to reservoirs, the ends of episodes and of players' parts; the record of the outcome, and due updates."""
+decisions to reservoirs, the ends of episodes and of players' parts; the record of the outcome, and due updates.
+BEHIND: the record of the previous batch step's outcome, where compiled code makes no updates; it stands before the acts
+of the next step.
+"""
 PHASES = 3
 """Maximum number of phases of a batch step."""
 ANY_STEP, ALL_ACT, NO_ENDS = range(3)
@@ -89,14 +94,10 @@ def fused_steps(address: int, _thread: int) -> int:
         ticket = add_at(s.counts + _TICKETS, 1)
         phase, block = ticket // s.blocks, ticket % s.blocks
         step, part = phase // s.phases, s.parts[phase % s.phases]
-        if step >= s.most:
+        if step > s.most or (step == s.most and not part & BEHIND) or not begins(s, phase):
             return 0
-        while value_at(s.counts + _DONE) < phase:
-            if value_at(s.counts + _STOPPED):
-                return 0
-            if s.give_way:
-                call(s.give_way, ())
-        if is_last(s, part):
+        part = due_part(s, part, step)
+        if part == 0:
             add_at(s.counts + _STOPPED, 1)
             return 0
         run_part(s, part, s.before + step, block)
@@ -106,11 +107,29 @@ def fused_steps(address: int, _thread: int) -> int:
 
 
 @compiled
-def is_last(s: Any, part: int) -> bool:
-    """Return whether a phase and all later ones are left out: the last step needs Python, or was the last one."""
-    if part & RECORD and value_at(s.counts + _SPECIAL):
-        return True
-    return bool(part & ACT and value_at(s.counts + _LAST))
+def begins(s: Any, phase: int) -> bool:
+    """Wait until all earlier phases are complete; return whether the phase is not left out."""
+    looks = 0
+    while value_at(s.counts + _DONE) < phase and value_at(s.counts + _STOPPED) == 0:
+        looks += 1
+        if looks > LOOKS and s.give_way:
+            call(s.give_way, ())
+    return bool(value_at(s.counts + _STOPPED) == 0)
+
+
+@compiled
+def due_part(s: Any, part: int, step: int) -> int:
+    """Return what is done of the parts of a phase in the call's batch step number `step`.
+
+    0: nothing, nor of later phases: the last step needs Python, or was the last one.
+    """
+    if part & (RECORD | BEHIND) and value_at(s.counts + _SPECIAL):
+        return 0
+    if part & BEHIND and step == 0:
+        return part - BEHIND
+    if part & BEHIND and (step == s.most or value_at(s.counts + _LAST)):
+        return BEHIND
+    return 0 if part & ACT and value_at(s.counts + _LAST) else part
 
 
 @compiled
@@ -118,6 +137,8 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
     """Do the task of a phase, in batch step `step` since `time`, for a block of environments."""
     first, envs = (0, s.envs) if part & RECORD else (s.low, s.high - s.low)
     low, high = first + block * envs // s.blocks, first + (block + 1) * envs // s.blocks
+    if part & BEHIND:
+        record(s, step, low, high)
     if part & ACT:
         act(s, step, low, high)
     if part & MOVE:
@@ -129,12 +150,27 @@ def run_part(s: Any, part: int, step: int, block: int) -> None:
 @compiled
 def complete_part(s: Any, part: int, step: int) -> None:
     """Do what follows the tasks of a phase, for all environments: settle the ends, or make the updates that are due."""
+    if part == BEHIND:
+        add_at(s.counts + _STOPPED, 1)  # there are no further acts
+    if part & MOVE:
+        complete_move(s, step)
     if part & SETTLE:
         offer_decisions(s, step)
         if not value_at(s.counts + _SPECIAL):
             settle(s, step + 1)
     if part & RECORD and not value_at(s.counts + _LAST) and not learned(s, step + 1):
         add_at(s.counts + _LAST, 1)
+
+
+@compiled
+def complete_move(s: Any, step: int) -> None:
+    """Note which seats learned in a batch step, and whether Python must report an illegal action."""
+    for i in range(s.rings):
+        note_learning(rows_at(s.ring[i]), s.time[i] + step)
+    add_at(s.counts + _MOVED, 1)
+    for wrong in i64(s.wrong, s.blocks):
+        if wrong != FINE:
+            add_at(s.counts + _SPECIAL, 1)
 
 
 @compiled
@@ -153,10 +189,6 @@ def move(s: Any, step: int, block: int, low: int, high: int) -> None:
     for first in range(0, s.columns, s.envs):
         wrong = max(wrong, step_games(s, first + low, first + high))
     i64(s.wrong, s.blocks)[block] = wrong
-    if block == 0:
-        add_at(s.counts + _MOVED, 1)
-    if wrong != FINE:
-        add_at(s.counts + _SPECIAL, 1)
 
 
 @compiled

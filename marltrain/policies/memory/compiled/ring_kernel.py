@@ -1,6 +1,7 @@
-"""Writes rows of a ring buffer in compiled code, as `memory.ring` does: `record_actions`, `settle_ends`, `record_step`.
+"""Writes rows of a ring buffer in compiled code, as `memory.ring` does.
 
-A step for which `fits` is false needs more memory; `memory.ring` records it.
+The order is `record_actions` and `note_learning`, `settle_ends`, `record_step`. A step for which `fits` is false needs
+more memory; `memory.ring` records it.
 """
 
 from __future__ import annotations
@@ -85,15 +86,20 @@ def record_actions(r: Any, time: int, low: int, high: int) -> None:
     slot = time % r.capacity
     for column in range(r.chosen):
         copy_envs(r, r.chosen_from[column], r.chosen_to[column], r.chosen_size[column], slot, low, high)
-    learning, learnable = bools(r.learning, r.players), bools(r.learnable, r.players * r.capacity)
     for p in range(r.players):
         acted, turn = bools(r.acted + (p * r.capacity + slot) * r.envs, r.envs), bools(r.turn + p * r.envs, r.envs)
         opened = i64(r.open + 8 * p * r.envs, r.envs)
         for e in range(low, high):
             acted[e] = turn[e]
             opened[e] = time if turn[e] else opened[e]
-        if low == 0:
-            learnable[p * r.capacity + slot] = learning[p]
+
+
+@compiled
+def note_learning(r: Any, time: int) -> None:
+    """Write to the row of batch step `time` which players' seats learn, after `record_actions` in all environments."""
+    learning, learnable = bools(r.learning, r.players), bools(r.learnable, r.players * r.capacity)
+    for p in range(r.players):
+        learnable[p * r.capacity + time % r.capacity] = learning[p]
 
 
 @compiled

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from marltrain.jit.compiling import compiled, inner, program
-from marltrain.jit.views import add_at, bools, call, f32, i64, record_at, value_at
+from marltrain.jit.threads import wait_until
+from marltrain.jit.views import add_at, bools, call, f32, i64, record_at
 from marltrain.policies.tape.instructions import SEGMENTS
 
 RUN = np.dtype([(name, np.int64) for name in (
@@ -168,9 +169,7 @@ def run_passes(address: int, thread: int) -> int:
             task % groups,
             minibatch * p.phases + phase,
         )
-        while value_at(p.moved + 8 * agent) < number:
-            if p.give_way:
-                call(p.give_way, ())
+        wait_until(p.moved + 8 * agent, number, p.give_way)
         step = number * p.agents + agent
         makes = due[step] and ended[agent] == 0
         if makes:
