@@ -1,6 +1,6 @@
 """One run with several threads beside as many runs with one thread each at the same time, in turn.
 
-    python benchmarks/threads.py [--threads 2] [--rounds 5] [--seconds 5] [--works W1x16 W1x1024 cartpole]
+    python benchmarks/threads.py [--threads 2] [--rounds 5] [--seconds 5] [--works W1x16 W1x1024 cartpole] [--setup 25]
 
 The sum of the runs with one thread is the limit that the machine sets. A share of 1 means that a single run uses all of
 it. W1xE: PPO, 3 players, 2x64 tanh, 128 steps in each of E environments of marltrain/simple_spread_v3, 4 epochs of 4
@@ -25,8 +25,6 @@ WORKS: dict[str, tuple[str, int, int]] = {
     "cartpole": ("marltrain/CartPole-v1", 1_024, 32),
 }
 """Work -> environment, number of environments, steps of a rollout in each."""
-SETUP = 25.0
-"""Seconds from the start of a process to its measurement."""
 
 
 def measured(work: str, begin: float, end: float) -> float:
@@ -55,15 +53,15 @@ def measured(work: str, begin: float, end: float) -> float:
         progress=False, callbacks=[laps], run_dir=False,
     )  # fmt: skip
     if time.time() > begin:
-        raise RuntimeError(f"the set-up took longer than {SETUP:g} s: the machine is too busy for this measurement")
+        raise RuntimeError(f"the set-up ended {time.time() - begin:.1f} s too late: give a larger --setup")
     trainer.train(agents, [True] * len(agents), plot=False)
     (first, at), (last, to) = laps.laps[0], laps.laps[-1]
     return (to - at) / (last - first)
 
 
-def rate(work: str, threads: int, processes: int, seconds: float) -> float:
+def rate(work: str, threads: int, processes: int, seconds: float, setup: float) -> float:
     """Return the sum of the rates of processes that train at the same time."""
-    begin = time.time() + SETUP
+    begin = time.time() + setup
     command = [sys.executable, __file__, "--measure", work, str(begin), str(begin + seconds)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
@@ -79,6 +77,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--setup", type=float, default=25.0, help="seconds from a start to the measurement")
     parser.add_argument("--works", nargs="+", default=list(WORKS), choices=WORKS)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -91,7 +90,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- |")
     for work in args.works:
         rounds = [
-            (rate(work, n, 1, args.seconds), rate(work, 1, n, args.seconds), rate(work, 1, 1, args.seconds))
+            [rate(work, threads, runs, args.seconds, args.setup) for threads, runs in ((n, 1), (1, n), (1, 1))]
             for _ in range(args.rounds)
         ]
         one, several, alone = (statistics.median(column) for column in zip(*rounds, strict=True))

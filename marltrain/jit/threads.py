@@ -32,8 +32,8 @@ mutex, condition: memory of the operating system's.  lock, unlock, wait, wake: i
 _ROUND, _OPEN, _ACTIVE, _SLEEPERS, _ENDED = (8 * i for i in range(len(_WORDS)))
 WATCHES = 200
 """How often a thread looks for the next call before it sleeps: about 0.1 ms."""
-LOOKS = 200
-"""How often a thread looks for the end of another thread's task before it gives way: less than 0.001 ms."""
+LOOKS = 2_000
+"""How often a thread looks for the end of another thread's task before it gives way: about 0.001 ms."""
 _BYTES = 256
 """More than any system's mutex or condition variable takes."""
 
