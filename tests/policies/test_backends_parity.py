@@ -188,7 +188,7 @@ PAUSING = {"PPO discrete tanh", "PPO box own critic", "DQN discrete elu", "DQN m
            "Rainbow masked tanh"}  # fmt: skip
 """Where an agent pauses, a second graph: with each optimizer, with targets that follow, with a delayed phase."""
 SHORT = {
-    "PPO": {"discrete": ["tanh"], "masked": ["gelu", "cnn", "small", "gru"], "multidiscrete": ["silu"],
+    "PPO": {"discrete": [], "masked": ["gelu", "cnn", "small", "gru"], "multidiscrete": ["silu"],
             "box": ["own critic", "tanh"]},
     "A2C": {"masked": ["elu"], "box": ["lstm"]},
     "ACER": {"masked": ["silu"]},
@@ -199,7 +199,7 @@ SHORT = {
     "COMA": {"masked": ["tanh"]},
     "SEAC": {"masked": ["tanh"]},
     "TRPO": {"masked": [], "multidiscrete": [], "box": ["tanh"]},
-    "DQN": {"discrete": ["elu", "image and vector", "pixels", "dueling cnn"],
+    "DQN": {"discrete": ["elu", "image and vector", "dueling cnn"],
             "masked": ["color frames", "silu", "gru"]},
     "C51": {"masked": ["relu"]},
     "Rainbow": {"discrete": [], "masked": ["tanh"]},

@@ -3,13 +3,13 @@
 import pytest
 
 from marltrain.core.errors import SaveError
-from tests.tiers import rounds
+from tests.tiers import LONG, rounds
 from tests.whole.forged_kinds import KINDS
 from tests.whole.forging import made, resumed
 from tests.whole.resuming import Switch
 
 
-@pytest.mark.parametrize("kind", ["dqn by turns", "wqmix"])
+@pytest.mark.parametrize("kind", ["dqn by turns", *LONG * ["wqmix"]])
 def test_forged_checkpoints_are_refused_or_resumed(tmp_path, kind):
     checkpoint, came = made(KINDS[kind], tmp_path / "run"), []
     for i in range(rounds(8, 12)):

@@ -16,7 +16,7 @@ from tests.whole.resuming import CASES
 LATER = ("ppo after an update", "ppo by turns", "dqn by turns", "frames on-policy", "to workers", "gymnasium", "noisy",
          "sac by turns", "line-up", "agent of one's own", "tianshou", "tianshou's own optimizer", "mappo by turns",
          "matd3", "sac with a gru", "ppo", "dqn", "tensorflow", "lstm from a memory", "ragged", "from workers",
-         "one agent in two seats", "boxes and pictures", "frames", "td3",
+         "one agent in two seats", "boxes and pictures", "frames", "td3", "mappo", "qmix",
          )  # fmt: skip
 PLAYED = [name for name in CASES if LONG or name not in LATER]
 

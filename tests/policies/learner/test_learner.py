@@ -65,8 +65,8 @@ PPO_KINDS = [
     pytest.param(
         3, VECTOR, spaces.Box(-2, 3, (2,), np.float32), False, {"critic_learning_rate": 1e-3}, id="continuous-3"
     ),
-    pytest.param(8, VECTOR, spaces.MultiDiscrete([2, 3]), False, {"normalize_advantage": False}, id="multidiscrete-8"),
-    pytest.param(3, IMAGE, spaces.Discrete(3), False, {"cnn": True}, id="cnn-3"),
+    pytest.param(3, VECTOR, spaces.MultiDiscrete([2, 3]), False, {"normalize_advantage": False}, id="multidiscrete-3"),
+    *LONG * [pytest.param(3, IMAGE, spaces.Discrete(3), False, {"cnn": True}, id="cnn-3")],
     pytest.param(3, PICTURE_AND_VECTOR, spaces.Discrete(3), False, {"cnn": True}, id="cnn-and-vector-3"),
 ]
 

@@ -65,7 +65,7 @@ if LONG:
     }
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", RUNS if LONG else ["synchronous"])
 def test_results_depend_neither_on_the_number_of_runners_nor_on_losses(local_runners, run):  # noqa: F811
     """Versions enter and leave while runners are lost, which repeat fragments with the members of that time."""
     found = trained(**RUNS[run], runners=2, callbacks=[Losses(18, 43, 70)])

@@ -43,7 +43,7 @@ if LONG:
     RUNS |= {"elastic": {"min_runners": 1}, "recurrent": {"env": ROCKS, "made": {"network": mt.GRU((8,))}}}
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", RUNS if LONG else ["asynchronous"])
 def test_results_depend_neither_on_the_number_of_runners_nor_on_losses(local_runners, run):  # noqa: F811
     """Nine environments of three matches: runner 0 of two holds one and a part of the second."""
     found = trained(**RUNS[run], runners=2, callbacks=[Losses(18, 43, 60)])

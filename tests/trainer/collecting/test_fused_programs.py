@@ -38,10 +38,10 @@ MEAN = {"team_reward": "mean"}
         pytest.param(SPREAD, "rainbow", {**ATOMS, "network": mt.MLP((3,))}, {}, id="rainbow, with noisy weights"),
         pytest.param(SPREAD, "dqn", {**REPLAY, "dueling": True, **COOLER}, {}, id="dqn by a temperature"),
         pytest.param(SPREAD, "dqn", {**REPLAY, "exploration": "boltzmann_gumbel"}, {}, id="dqn that counts actions"),
-        pytest.param(SPREAD, "maddpg", REPLAY, MEAN, id="maddpg"),
         pytest.param(PENDULUM, "sac", {**REPLAY, **OU}, {}, id="sac, noise with a state"),
         *LONG * [pytest.param(SPREAD, "qmix", {**REPLAY, "network": GRU}, MEAN, id="a team with a gru")],
         *LONG * [pytest.param(PENDULUM, "td3", REPLAY, {}, id="td3")],
+        *LONG * [pytest.param(SPREAD, "maddpg", REPLAY, MEAN, id="maddpg")],
     ],
 )  # fmt: skip
 def test_fused_run_equals_single_steps(env, algo, settings, run):

@@ -14,6 +14,7 @@ from marltrain.trainer.reporting.legends import add_legend
 from marltrain.trainer.reporting.plots import NUMBERS, _curve, _merged, plot_runs
 from marltrain.trainer.reporting.run_picture import _losses, _returns, draw_run
 from tests.team_toys import TEAMS
+from tests.tiers import LONG
 
 
 def history(folder, tests=5, *, episodes=30, shift=0.0, every=10, losses=True):
@@ -57,8 +58,13 @@ def drawn(path):
 
 @pytest.mark.parametrize(
     "kind",
-    [{}, {"tests": 1, "episodes": 1}, {"losses": False}, {"tests": 3, "episodes": 0}, {"tests": 40, "episodes": 3000}],
-)
+    [
+        {"tests": 1, "episodes": 1},
+        {"losses": False},
+        {"tests": 3, "episodes": 0},
+        *LONG * [{}, {"tests": 40, "episodes": 3000}],
+    ],
+)  # fmt: skip
 def test_plot_of_a_run(tmp_path, kind):
     result = history(tmp_path, **kind)
     draw_run(result.tests, result.episodes, tmp_path / "metrics.png", title="a run")
