@@ -18,6 +18,7 @@ from marltrain.jit.compiling import compiled
 _ARRAYS: Any = arrayobj
 _CGUTILS: Any = cgutils
 _TYPES: Any = types
+_CHAR: Any = ctypes.c_char
 _FUNCTIONS: dict[tuple[type, str], int] = {}
 """(class of bit generators, name) -> the address of the function."""
 
@@ -26,6 +27,8 @@ def address_of(array: NDArray[Any]) -> int:
     """Return the address of an array's first element."""
     if array.dtype.names is not None:  # the interface of an array of records describes all their fields
         return array.ctypes.data
+    if array.flags.carray and array.size:  # writable, without gaps: its buffer tells the address in a third of the time
+        return ctypes.addressof(_CHAR.from_buffer(array))
     return array.__array_interface__["data"][0]
 
 

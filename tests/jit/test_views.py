@@ -112,6 +112,10 @@ def test_an_address_is_that_of_the_first_number():
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     assert address_of(array[1]) == address_of(array) + 48
     assert address_of(array[:, 1]) == address_of(array) + 16
+    kept, read_only = address_of(array), array[:]
+    read_only.flags.writeable = False
+    assert address_of(read_only) == kept == array.ctypes.data
+    assert address_of(array[:0]) and address_of(np.zeros(3, [("a", np.int64)]))
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 8, 17, 33])

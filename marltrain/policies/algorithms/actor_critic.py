@@ -221,7 +221,7 @@ class ActorCritic(Algorithm):
         outputs = nets[network](*self.critic_inputs(tensors.obs, tensors.state), *memory)
         after = [tensors.to_tensor(carries_after(tensors.to_numpy(outputs[-1]), batch))] if memory else []
         boots = nets[network](*self.critic_inputs(tensors.boot_obs, tensors.boot_state), *after)
-        value, boot = (tensors.to_numpy(result[head][..., 0]) for result in (outputs, boots))
+        value, boot = (tensors.to_numpy(result[head])[..., 0] for result in (outputs, boots))
         if TARGET in tensors.statistics:
             known = tensors.statistics[TARGET]
             value, boot = ((out * known.deviation + known.mean).astype(np.float32) for out in (value, boot))

@@ -220,7 +220,9 @@ class AlgorithmLearner(Learner):
                 else np.zeros(len(learn))
             )  # fmt: skip
             self.steps.begin()
-            columns = {ALONE: {**tensors.for_losses(), **self._weighted(batch.weight, tensors.to_tensor)}}
+            columns = {ALONE: tensors.for_losses()}
+            if not isinstance(batch, Rollout) or self.steps.solving or self._prioritized:  # minibatches get their own
+                columns[ALONE] |= self._weighted(batch.weight, tensors.to_tensor)
             self.passes.solve(columns, learn, self.updates, metrics)
             if self.steps.whole is None:
                 self.passes.run(batch, columns, learn, self.update_schedule, batch_size, metrics)
