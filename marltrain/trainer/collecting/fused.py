@@ -2,9 +2,8 @@
 
 Its results are bit-identical to those of `SyncCollector`. It returns to Python when work is due by env steps or by
 episodes, and when a ring buffer needs more memory. Updates that compiled code supports are made inside the call; before
-other updates it returns. With teams that learn from transitions it also returns when a player has no turn; with joined
-observations or recorded fields, when an episode or a player's part ends, too; with a set of policies in a seat when an
-episode ends.
+other updates it returns. With teams that learn from transitions it also returns when a player has no turn; with
+recorded fields, when an episode or a player's part ends, too; with a set of policies in a seat when an episode ends.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from marltrain.policies.compiled.acting import CompiledActing
 from marltrain.policies.learner.algorithm_learner import AlgorithmLearner
 from marltrain.policies.learner.programs.act_program import ActProgram
 from marltrain.trainer.collecting.episodes import RunningEpisodes
-from marltrain.trainer.collecting.fused_arguments import FusedArguments, can_record, records_fields, records_joined
+from marltrain.trainer.collecting.fused_arguments import FusedArguments, can_record, records_fields
 from marltrain.trainer.collecting.fused_kernel import (
     ACT,
     ALL_ACT,
@@ -106,7 +105,7 @@ def compiled_acts(seated: LearnerSeats) -> CompiledActs | None:
 def needed_steps(sync: SyncCollector) -> int:
     """Return which steps compiled code records: ANY_STEP, ALL_ACT or NO_ENDS."""
     envs, actors = sync.envs, sync.recorder.actors
-    if records_fields(sync) or records_joined(sync):
+    if records_fields(sync):
         return NO_ENDS
     learners = [seated.learner for seated in actors.learners]
     carried = any(each.actor is not None and each.actor.carried for each in learners)

@@ -99,7 +99,7 @@ class FusedArguments:
         self.fill("ring", [address_of(table) for table in self._ring_tables])
         self._set_reservoirs()
         for states in self._recorder.streams.states.values():
-            self._states_table = StatesTable(states, step)
+            self._states_table = StatesTable(states, step, self._recorder.streams.spec)
             record["states"] = self._states_table.address
         self.fill("turn", [address_of(turn) for turn in step.turn])
         self.fill("size", [turn.size for turn in step.turn])

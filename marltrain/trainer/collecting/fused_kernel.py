@@ -238,7 +238,7 @@ def record(s: Any, made: int, low: int, high: int) -> None:
     for i in range(s.rings):
         record_step(rows_at(s.ring[i]), s.time[i] + made, s.learned, low, high)
     if s.states:
-        state_arrived(states_at(s.states), s.time[0] + made, low, high)
+        state_arrived(states_at(s.states), s.time[0] + made, s.ended, low, high)
     for first in range(0, s.columns, s.envs):
         count_step(ended_at(s.episodes), first + low, first + high)
 

@@ -12,7 +12,7 @@ from time import perf_counter
 from marltrain.core.spec import Step
 from marltrain.jit.threads import Threads
 from marltrain.trainer.collecting.episodes import RunningEpisodes
-from marltrain.trainer.collecting.fused_arguments import FusedArguments, can_record, records_fields, records_joined
+from marltrain.trainer.collecting.fused_arguments import FusedArguments, can_record, records_fields
 from marltrain.trainer.collecting.fused_kernel import ANY_STEP, MOVE, NO_ENDS, RECORD, SETTLE
 from marltrain.trainer.collecting.rollout import Collected, SyncCollector
 from marltrain.trainer.collecting.work import Work
@@ -30,7 +30,7 @@ def can_step(sync: SyncCollector) -> bool:
 
 def recorded_steps(sync: SyncCollector) -> int:
     """Return which steps compiled code records: ANY_STEP or NO_ENDS."""
-    return NO_ENDS if records_fields(sync) or records_joined(sync) else ANY_STEP
+    return NO_ENDS if records_fields(sync) else ANY_STEP
 
 
 class SteppedCollector:

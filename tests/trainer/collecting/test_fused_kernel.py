@@ -11,7 +11,7 @@ from tests.tiers import LONG
 from tests.trainer.collecting.test_fused import CARTPOLE, SPREAD, assert_same, train
 from tests.trainer.collecting.test_fused_games import run_league
 from tests.trainer.collecting.test_fused_sets import dqn_against_dqn, run as run_set
-from tests.trainer.collecting.test_fused_turns import KUHN, TICTACTOE, nfsp
+from tests.trainer.collecting.test_fused_turns import KUHN, TICTACTOE, mappo_of_two, nfsp
 from tests.trainer.running import dqn, ppo
 
 
@@ -31,6 +31,7 @@ def set_threads(monkeypatch):
         pytest.param(KUHN, nfsp, id="reservoirs"),
         *LONG * [pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), id="episodes that end at any time")],
         *LONG * [pytest.param(TICTACTOE, lambda: dqn(TICTACTOE, {}, capacity=90), id="turns")],
+        *LONG * [pytest.param(KUHN, mappo_of_two, id="joined observations, turns")],
         pytest.param(
             SPREAD,
             lambda: mt.make_agents(

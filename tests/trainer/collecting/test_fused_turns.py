@@ -10,7 +10,7 @@ import marltrain as mt
 from marltrain.trainer.collecting.fused import FusedCollector
 from marltrain.trainer.saving.checkpoint import Checkpoint
 from tests.tiers import LONG
-from tests.trainer.collecting.test_fused import SETTINGS, assert_same, hold, train
+from tests.trainer.collecting.test_fused import SETTINGS, assert_same, hold, mappo, train
 from tests.trainer.collecting.test_fused_updates import PRIORITIZED, hold as hold_updates, learners
 from tests.trainer.running import SMALL, dqn, ppo, tables, trainer, weights
 
@@ -39,6 +39,7 @@ def mmd(env, **settings):
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"collect": "overlap"}, id="ppo, asynchronous updates"),
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"team_reward": "mean"}, id="ppo, team reward"),
         pytest.param(TICTACTOE, lambda: ppo(TICTACTOE, {}, **GRU), {}, id="ppo, gru"),
+        pytest.param(TICTACTOE, lambda: mappo(TICTACTOE), {}, id="mappo, joined observations"),
         pytest.param(KUHN, lambda: dqn(KUHN, {}, **COUNTED), {}, id="dqn that counts actions"),
     ],
 )  # fmt: skip
@@ -68,12 +69,18 @@ def dqn_apart():
     return dqn(TICTACTOE, {}, capacity=151, jit_compile=True)
 
 
+def mappo_of_two():
+    return mappo(KUHN)
+
+
 def nfsp(**settings):
     own = {"learning_starts": 20, "reservoir": 30, "eta": 0.5, "jit_compile": True, **settings}
     return dqn(KUHN, {}, algo="nfsp", **own)
 
 
-@pytest.mark.parametrize(("env", "make"), [(KUHN, mmd_shared), (TICTACTOE, dqn_apart), (KUHN, nfsp)])
+@pytest.mark.parametrize(
+    ("env", "make"), [(KUHN, mmd_shared), (TICTACTOE, dqn_apart), (KUHN, nfsp), (KUHN, mappo_of_two)]
+)
 def test_resume_in_the_middle_of_an_episode(env, make, tmp_path):
     """A checkpoint every 83 env steps, where a fused call ends."""
     train(env, make(), callbacks=[Checkpoint(every_steps=83, keep=9)], **MANY)

@@ -1,30 +1,35 @@
-"""Writes global states in compiled code, as `memory.states` does; joined observations if all players have the turn."""
+"""Writes global states in compiled code, as `memory.states` and `memory.joined` do."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numba import float32
 
-from marltrain.core.spec import Step
+from marltrain.core.layout import Array
+from marltrain.core.spec import EnvSpec, Step
 from marltrain.jit.compiling import compiled
 from marltrain.jit.views import address_of, bools, copy, f32, i64, record_at
 from marltrain.policies.memory.states import OWN, GlobalStates
 
 STATES = np.dtype(
     [(name, np.int64) for name in (
-        "capacity", "envs", "source", "final_source", "blocks", "groups", "values", "final", "size",
+        "capacity", "envs", "source", "final_source", "players", "player", "turns", "values", "final", "size",
         "entries", "entry_time", "unused", "num_unused", "kept",
     )]
 )  # fmt: skip
 """Arguments of the kernel.
 
 source, final_source: addresses of the environments' own states, and of those at the ends of episodes; 0 for joined
-observations, for which no episode may end.  blocks: address of the observations'
-[groups, 3] int64: address, number of players, values of a player.  values, final: addresses of the columns of
-`GlobalStates`.  size: bytes of a batch step.
+observations.  players, player: number of joined observations, and address of their PLAYERs.  turns: whether players
+move one after another.  values, final: addresses of the columns of `GlobalStates`.  size: bytes of a batch step.
 entries, entry_time, unused, num_unused, kept: the number of entries of the end table, and its arrays.
 """
+PLAYER = np.dtype([(name, np.int64) for name in ("obs", "final_obs", "turn", "over", "cut", "values")])
+"""Arrays of a player in a Step: addresses of its observations and final observations [E, V], its turns and its ends by
+termination and by limits, [E] bool; the number V."""
+_PLAYER_BYTES = PLAYER.itemsize
 
 
 class StatesTable:
@@ -33,7 +38,7 @@ class StatesTable:
     address: of the STATES record.
     """
 
-    def __init__(self, states: GlobalStates, step: Step) -> None:
+    def __init__(self, states: GlobalStates, step: Step, spec: EnvSpec) -> None:
         """Fill in the record; raises TypeError if the Step has no state of the environments' own."""
         self._record = np.zeros(1, STATES)
         t = self._record[0]
@@ -42,14 +47,26 @@ class StatesTable:
         t["entries"], t["entry_time"], t["kept"] = len(ends.time), address_of(ends.time), address_of(ends.obs[OWN])
         t["unused"], t["num_unused"] = address_of(ends.unused), address_of(ends.num_unused)
         if states.kind != OWN:
-            vectors = [np.asarray(obs) for obs in step.obs]
-            self._blocks = np.array([(address_of(obs), obs.shape[0], obs.shape[2]) for obs in vectors], np.int64)
-            t["blocks"], t["groups"] = address_of(self._blocks), len(self._blocks)
+            self._players = _players(step, spec)  # kept alive: compiled code has only addresses
+            t["players"], t["player"], t["turns"] = len(self._players), address_of(self._players), spec.turn_based
         elif step.state is None or step.final_state is None:
             raise TypeError("the Step has no state")
         else:
             t["source"], t["final_source"] = address_of(step.state), address_of(step.final_state)
         self.address = address_of(self._record)
+
+
+def _players(step: Step, spec: EnvSpec) -> Array:
+    """Return the PLAYERs of a Step, group by group."""
+    records = np.zeros(len(spec.players), PLAYER)
+    joined = ((g, i, p) for g, group in enumerate(spec.groups) for i, p in enumerate(group.players))
+    for record, (g, i, p) in zip(records, joined, strict=True):
+        arrays = {"obs": step.obs[g], "final_obs": step.final_obs[g], "turn": step.turn[g]}
+        for name, array in arrays.items():
+            record[name] = address_of(np.asarray(array)[i])
+        record["over"], record["cut"] = address_of(step.terminated[p]), address_of(step.truncated[p])
+        record["values"] = np.asarray(step.obs[g]).shape[2]
+    return records
 
 
 @compiled
@@ -87,33 +104,61 @@ def settle_states(s: Any, time: int, ended: int) -> None:
         if over[e]:
             entry = unused[place]
             place += 1
-            copy(s.final_source + e * width, s.kept + entry * width, width)
+            if s.source:
+                copy(s.final_source + e * width, s.kept + entry * width, width)
+            else:
+                join_final(s, time, e, s.kept + entry * width)
             i64(s.entry_time, s.entries)[entry] = time
             finals[e] = -2 - entry
 
 
 @compiled
-def state_arrived(s: Any, time: int, low: int, high: int) -> None:
-    """Store the states of batch step `time` of the environments `low` to `high`."""
+def state_arrived(s: Any, time: int, ended: int, low: int, high: int) -> None:
+    """Store the states of batch step `time` of the environments `low` to `high`; see `settle_states`."""
     target, width = s.values + (time % s.capacity) * s.size, s.size // s.envs
     if s.source:
         copy(s.source + low * width, target + low * width, (high - low) * width)
     else:
-        join(s, target, low, high)
+        join(s, time, bools(ended, s.envs), low, high)
 
 
 @compiled
-def join(s: Any, target: int, low: int, high: int) -> None:
-    """Write the observations of all players, which have the turn, as `JoinedObservations` does."""
-    written, first = f32(target, s.size // 4), 0
-    width = s.size // (4 * s.envs)
-    blocks = i64(s.blocks, 3 * s.groups)
-    for g in range(s.groups):
-        players, values = blocks[3 * g + 1], blocks[3 * g + 2]
-        obs = f32(blocks[3 * g], players * s.envs * values)
-        for p in range(players):
-            for e in range(low, high):
-                read, start = (p * s.envs + e) * values, e * width + first
-                written[start : start + values] = obs[read : read + values]
-                written[start + values] = 1.0
-            first += values + 1
+def join(s: Any, time: int, ended: Any, low: int, high: int) -> None:
+    """Write the joined observations of running episodes, see `JoinedObservations`; ended: [envs] bool."""
+    target, width, first = s.values + time % s.capacity * s.size, s.size // s.envs, 0
+    for e in range(low, high):
+        if ended[e]:
+            f32(target + e * width, width // 4)[:] = float32(0.0)
+        else:
+            copy(before(s, time, e), target + e * width, width)
+    for p in range(s.players):
+        b = record_at(s.player + _PLAYER_BYTES * p, PLAYER)
+        turn, over, cut = bools(b.turn, s.envs), bools(b.over, s.envs), bools(b.cut, s.envs)
+        for e in range(low, high):
+            now = f32(target + e * width + first, b.values + 1)
+            if over[e] or cut[e]:
+                now[:] = float32(0.0)
+            if turn[e]:
+                copy(b.obs + 4 * b.values * e, target + e * width + first, 4 * b.values)
+            now[b.values] = float32(1.0 if turn[e] else 0.0)
+        first += 4 * (b.values + 1)
+
+
+@compiled
+def join_final(s: Any, time: int, e: int, target: int) -> None:
+    """Write the joined observations of environment e, whose episode ended in the Step of `time`, to an address."""
+    copy(before(s, time, e), target, s.size // s.envs)
+    for p in range(s.players):
+        b = record_at(s.player + _PLAYER_BYTES * p, PLAYER)
+        over = bools(b.over, s.envs)[e] or bools(b.cut, s.envs)[e]
+        if over:
+            copy(b.final_obs + 4 * b.values * e, target, 4 * b.values)
+        f32(target, b.values + 1)[b.values] = float32(1.0 if over and not s.turns else 0.0)
+        target += 4 * (b.values + 1)
+
+
+@compiled
+def before(s: Any, time: int, e: int) -> int:
+    """Return the address of the state of environment e one batch step before `time`."""
+    address: int = s.values + (time - 1) % s.capacity * s.size + e * (s.size // s.envs)
+    return address
