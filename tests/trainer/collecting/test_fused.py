@@ -181,11 +181,7 @@ class Fading(Game):
 
 @pytest.mark.parametrize(
     ("game", "at_once", "make"),
-    [
-        *((Fading, 1.1, make) for make in PPO),
-        *((Crowd, 1.0, make) for make in DQN),
-        (Fading, 1.1, lambda env, _: mappo(env)),
-    ],
+    [*((Fading, 1.1, make) for make in (lambda env, _: mappo(env), *PPO)), *((Crowd, 1.0, make) for make in DQN)],
 )
 def test_fused_run_with_players_that_wait_die_or_join(game, at_once, make):
     hold(game, lambda: make(game, {}), at_once=at_once, steps_per_train=200)
