@@ -30,6 +30,7 @@ def decide(address, time):
     r = rows_at(address)
     ring_kernel.record_actions(r, time, 1, r.envs)
     ring_kernel.record_actions(r, time, 0, 1)
+    ring_kernel.note_learning(r, time)
 
 
 @compiled
