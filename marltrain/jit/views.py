@@ -27,8 +27,9 @@ def address_of(array: NDArray[Any]) -> int:
     """Return the address of an array's first element."""
     if array.dtype.names is not None:  # the interface of an array of records describes all their fields
         return array.ctypes.data
-    if array.flags.carray and array.size:  # writable, without gaps: its buffer tells the address in a third of the time
-        return ctypes.addressof(_CHAR.from_buffer(array))
+    view = array.data
+    if view.c_contiguous and view.nbytes and not view.readonly:  # it tells the address in half of the time
+        return ctypes.addressof(_CHAR.from_buffer(view))
     return array.__array_interface__["data"][0]
 
 
