@@ -79,8 +79,8 @@ class Threads:
 
     def close(self) -> None:
         """End the threads; the next run starts new ones."""
-        self._end()
-        self._threads, self._process, self._end = [], 0, _nothing
+        end, self._threads, self._process, self._end = self._end, [], 0, _nothing
+        end()
 
     def _start(self, count: int) -> None:
         """Start threads until there are `count`; a fork of the process has none of its parent's."""
@@ -88,16 +88,17 @@ class Threads:
             self._prepare()
         while len(self._threads) < count:
             number = len(self._threads) + 1
-            given = _stand(), address_of(self._record), number
+            given = _stand(), self._record, self._memory, number
             thread = threading.Thread(target=_standing, args=given, name=f"marltrain-compiled-{number}", daemon=True)
+            self._threads.append(thread)  # first: after an interrupt in `start`, no other thread gets the number
             thread.start()
-            self._threads.append(thread)
 
     def _prepare(self) -> None:
         """Fill in the record, and see to it that the threads end before the record's memory is released."""
-        system, record = ctypes.CDLL(None), self._record[0]
-        self._record[...], self._memory[...] = 0, 0
-        self._threads, self._process, record["give_way"] = [], os.getpid(), give_way()
+        # Threads that are about to end still read their own.
+        self._record, self._memory = np.zeros(1, SHARED), np.zeros((2, _BYTES), np.uint8)
+        system, record, process = ctypes.CDLL(None), self._record[0], os.getpid()
+        self._threads, record["give_way"] = [], give_way()
         called = {
             "lock": system.pthread_mutex_lock, "unlock": system.pthread_mutex_unlock,
             "wait": system.pthread_cond_wait, "wake": system.pthread_cond_broadcast,
@@ -108,16 +109,17 @@ class Threads:
         for memory, (name, function) in zip(self._memory, initialized.items(), strict=True):
             record[name] = address_of(memory)
             function(ctypes.c_void_p(address_of(memory)), None)
-        self._end = weakref.finalize(self, _ended, self._process, self._record, self._memory, self._threads)
+        self._end = weakref.finalize(self, _ended, process, self._record, self._memory, self._threads)
+        self._process = process  # last: an interrupt leaves nothing half prepared
 
 
 def _nothing() -> None:
     """End no threads."""
 
 
-def _standing(stand: Any, address: int, number: int) -> None:
-    """The work of a thread; it keeps no object that owns it."""
-    stand(address, number)
+def _standing(stand: Any, record: Array, memory: Array, number: int) -> None:
+    """The work of a thread; it keeps the memory that it reads, but no object that owns it."""
+    stand(address_of(record), number)
 
 
 def _ended(process: int, record: Array, memory: Array, threads: list[threading.Thread]) -> None:
@@ -126,7 +128,8 @@ def _ended(process: int, record: Array, memory: Array, threads: list[threading.T
         return
     _dismiss()(address_of(record))
     for thread in threads:
-        thread.join()
+        if thread.is_alive():  # an interrupt may have come before it started
+            thread.join()
 
 
 @compiled

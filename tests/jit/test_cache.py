@@ -33,7 +33,7 @@ def test_a_changed_byte_is_damage_wherever_it_is(tmp_path, place):
         read_checked(file)
 
 
-def test_a_failed_write_leaves_the_old_file(cache, monkeypatch, tmp_path):
+def test_a_failed_write_leaves_the_old_file(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("old")
 
     def failing(*arguments):

@@ -39,8 +39,8 @@ def meeting(address: int, thread: int) -> int:
     return 0
 
 
-def named() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("marltrain-compiled")]
+def named() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("marltrain-compiled")}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_each_task_is_done_once(shared, threads):
         assert (numbers[1:] >= 1).all() and (numbers[1:] <= threads).all()
         if call % 50 == 0:
             time.sleep(0.002)
-    assert len(named()) == threads - 1
+    assert crew.started == threads - 1
     crew.close()
 
 
@@ -80,30 +80,30 @@ def test_threads_take_part(shared, pause):
 
 
 def test_they_end_and_start_anew(shared):
-    crew = Threads()
+    crew, before = Threads(), named()
     for _ in range(2):
         numbers = np.zeros(TASKS + 1, np.int64)
         crew.run(shared[0], address_of(numbers), 3)
-        assert len(named()) == 2
+        assert crew.started == 2 and len(named() - before) == 2
         crew.close()
-        assert not named()
+        assert crew.started == 0 and not named() - before
     crew.close()
 
 
 def test_they_end_with_their_owner(shared):
-    crew = Threads()
+    crew, before = Threads(), named()
     crew.run(shared[0], address_of(np.zeros(TASKS + 1, np.int64)), 2)
-    assert len(named()) == 1
+    assert len(named() - before) == 1
     del crew
     gc.collect()
-    assert not named()
+    assert not named() - before
 
 
 def test_there_is_one_thread_where_threads_cannot_wait(shared, monkeypatch):
     monkeypatch.setattr(module, "give_way", lambda: 0)
     crew, numbers = Threads(), np.zeros(TASKS + 1, np.int64)
     crew.run(shared[0], address_of(numbers), 4)
-    assert (numbers[1:] == 1).all() and not named()
+    assert (numbers[1:] == 1).all() and crew.started == 0
 
 
 def test_one_set_runs_several_programs(shared):
@@ -113,7 +113,7 @@ def test_one_set_runs_several_programs(shared):
         crew.run(shared[0], address_of(numbers), 2)
         crew.run(shared[1], address_of(meets), 2)
         assert (numbers[1:] >= 1).all() and meets[0] == 2
-    assert len(named()) == 1
+    assert crew.started == 1
     crew.close()
 
 
@@ -121,11 +121,13 @@ def test_a_fork_has_threads_of_its_own(shared):
     """The child has none of its parent's threads, and ends none of them; it leaves without Python's end."""
     crew, meets = Threads(), np.array([0, 2, 0], np.int64)
     crew.run(shared[1], address_of(meets), 2)
+    meets[:] = 0, 2, 0
     if (child := os.fork()) == 0:
-        meets[:] = 0, 2, 0
-        crew.run(shared[1], address_of(meets), 2)
-        crew.close()
-        os._exit(int(meets[0]))
+        try:
+            crew.run(shared[1], address_of(meets), 2)
+            crew.close()
+        finally:
+            os._exit(int(meets[0]))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     meets[:] = 0, 2, 0
     crew.run(shared[1], address_of(meets), 2)

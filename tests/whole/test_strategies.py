@@ -187,7 +187,7 @@ def mirrored():
         (variable,) = next(iter(shared[0][0].learner_.weights.online.values())).sources()
         assert len({copy.device for copy in variable.values}) == 2
         assert (variable.values[0].numpy() == variable.values[1].numpy()).all()
-        for stack in (1, 2) if LONG else ():
+        for stack in (1, 2) * LONG:
             given = {"stack": stack, "updates": 3}
             shared = trained(name, "tensorflow", MirroredStrategy(replicas=2), **given)
             assert_same(alone(name, "tensorflow", **given), shared, 3)

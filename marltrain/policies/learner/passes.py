@@ -115,7 +115,7 @@ class MeanMetrics:
         for step, seen in self.seen.items():
             absent = learn
             for _, active in seen:
-                absent = absent > (active[0] if len(active) == 1 else active.any(0))
+                absent = absent & ~(active[0] if len(active) == 1 else active.any(0))
             if np.count_nonzero(absent):
                 missed.update(dict.fromkeys(step.metrics, absent))
         return missed

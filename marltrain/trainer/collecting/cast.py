@@ -163,8 +163,7 @@ class Cast:
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return the sets' numbers for tables, {name: {metric: value}}."""
-        records = self.records if self.sets else {}
-        return {name: found for name, record in records.items() if (found := record.metrics())}
+        return {name: found for name, record in self.records.items() if (found := record.metrics())}
 
     def state(self) -> State:
         """Return the members that play now."""

@@ -346,7 +346,7 @@ def _scheduler(
     """Return the scheduler of a learner; with a thread, updates run in it while the loop collects."""
     if thread is not None:
         return AsyncScheduler(seated, streams, num_envs, defaults, thread)
-    kind = UpdateScheduler if seated.learner.obstacle() is None else PlannedScheduler
+    kind = UpdateScheduler if seated.learner.obstacle() is None else PlannedScheduler  # None: it never plans updates
     return kind(seated, streams, num_envs, defaults)
 
 

@@ -266,10 +266,12 @@ class UpdateScheduler:
         learner, rounds, rows = self.seated.learner, [], self._batch_size()
         if self.defers:
             late: list[Callable[[], dict[str, Array]]] = []
-            for number, batch in batches:
-                begun = learner.begin_update(batch, learn=ready, batch_size=rows)
-                late.append(partial(self._finish_update, begun, self._of_rows(), batch, number, ready, env_steps))
-            before, self._late = self.wait(), (late, ready)  # while the GPU computes
+            try:
+                for number, batch in batches:
+                    begun = learner.begin_update(batch, learn=ready, batch_size=rows)
+                    late.append(partial(self._finish_update, begun, self._of_rows(), batch, number, ready, env_steps))
+            finally:  # an error leaves the metrics of the updates that were begun
+                before, self._late = self.wait(), (late, ready)  # while the GPU computes
             return before
         for number, batch in batches:
             measured = learner.update(batch, learn=ready, batch_size=rows)
@@ -331,7 +333,10 @@ class UpdateScheduler:
         return own
 
     def _ready(self, reader: Reader) -> Array:
-        """Return the agents that an update would train now, [K] bool; call it when no update is under way."""
+        """Return the agents that an update would train now, [K] bool.
+
+        Updates under way need not be waited for: they change no priorities.
+        """
         reader.admit()
         if reader.rollouts:
             return self.learn & (reader.size() >= self.update_schedule.least_rows)

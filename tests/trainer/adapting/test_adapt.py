@@ -138,7 +138,7 @@ def play(make: Any, settings: Any, adapt: Any, parts: Any, name: str) -> Any:
     return agents, result
 
 
-@pytest.mark.parametrize("case", RUNS if LONG else ["dqn, noise", "ppo, rows", "dqn, window"])
+@pytest.mark.parametrize("case", RUNS if LONG else ["dqn, errors", "ppo, rows", "dqn, window"])
 def test_a_run_repeats_and_resumes_exactly(case):
     make, settings, adapt = RUNS[case]
     whole, result = play(make, settings, adapt, [81], "whole")

@@ -38,7 +38,7 @@ def played(name: str, callback: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", NUMBERS if LONG else ["window", "beta", "batch_size", "epsilon", "learning_rate", "clip"]
+    "name", NUMBERS if LONG else ["window", "half_life", "alpha", "batch_size", "epsilon", "learning_rate", "clip"]
 )
 def test_the_next_update_uses_the_new_value(name):
     """A change of the whole range after the third update, by a quantity that is far above its target."""

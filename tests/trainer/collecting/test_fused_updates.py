@@ -95,7 +95,7 @@ def learners(env=SPREAD, **settings):
         ],
         pytest.param(CARTPOLE, {"capacity": 403, "network": mt.MLP((7, 3), "tanh")}, id="episodes end at any time"),
         pytest.param(SPREAD, {"reward_scale": mt.linear(9.0, 1.0, 400)}, id="a factor of rewards"),
-        pytest.param(SPREAD, {"normalize_rewards": True, "memory": PRIORITIZED}, id="normalized rewards by priorities"),
+        pytest.param(TAG, {"normalize_rewards": True, "memory": PRIORITIZED}, id="normalized rewards by priorities"),
     ],
 )
 def test_fused_run_equals_single_steps(env, settings):

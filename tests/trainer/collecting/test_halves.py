@@ -70,10 +70,12 @@ def in_parts(monkeypatch, parts):
         *LONG * [pytest.param(ADVERSARY, lambda: dqn(ADVERSARY, {}), {}, id="two groups")],
         *LONG * [pytest.param(SPREAD, lambda: mappo(SPREAD), {"team_reward": "mean"}, id="joined observations")],
         pytest.param(KUHN, lambda: ppo(KUHN, {}), {"rotate": True, **MANY}, id="changing seats"),
+        pytest.param(
+            Fading, lambda: ppo(Fading, {}), {"mask": [1, 0, 1], "exploring": [1, 1, 0]}, id="players that wait and die"
+        ),
         *LONG * [
             pytest.param(CARTPOLE, lambda: ppo(CARTPOLE, {}), {"record": ["steps"]}, id="recorded fields"),
             pytest.param(KUHN, lambda: ppo(KUHN, {}), {"mask": [1, 0], "exploring": [1, 0]}, id="masks"),
-            pytest.param(Fading, lambda: ppo(Fading, {}), {}, id="players that wait and die"),
             pytest.param(Fading, lambda: dqn(Fading, {}, capacity=90), {}, id="players that die, the ring wraps"),
         ],
     ],
