@@ -10,6 +10,7 @@ from marltrain.cli import main
 from marltrain.cli.next_commands import next_commands
 from tests.cli.running import RELAY, SYMBOLS, said
 from tests.gymnasium_toys import BitFlipping
+from tests.tiers import LONG
 
 SMALL = ["--algo", "a2c", "--steps-per-train", "160", "--episodes-per-test", "1", "--num-test-envs", "1",
          "--num-train-envs", "4", "--no-progress", "--seed", "0"]  # fmt: skip
@@ -25,16 +26,19 @@ def printed_commands(out):
     ("words", "way"),
     [
         (["marltrain/simple_spread_v3", "--env-arg", "local_ratio=0.25", "--env-arg", "max_cycles=5"], "film"),
-        (["marltrain/CartPole-v1", "--env-arg", "max_episode_steps=9"], "film"),
         (["marltrain/connect_four_v3"], "film"),
         (["marltrain/foraging_v3", "--env-arg", "field_size=(6, 6)", "--env-arg", "players=3"], "text"),
-        (["marltrain/leduc_poker_v1", "--env-arg", "starting_player=1"], "text"),
         (["marltrain/matrix_game_v1", "--env-arg", "payoffs=[[1, 0], [0, 2]]"], "text"),
         (["mpe2/simple_tag_v3", "--env-arg", "max_cycles=5", "--env-arg", "num_obstacles=0"], "film"),
-        (["pettingzoo/classic/rps_v2", "--env-arg", "max_cycles=3"], "film"),
         (["gymnasium/FrozenLake-v1", "--env-arg", "map_name='4x4'"], "film"),
         ([SYMBOLS, "--env-arg", "length=3"], "text"),
         ([RELAY], "film"),
+        *LONG
+        * [
+            (["marltrain/CartPole-v1", "--env-arg", "max_episode_steps=9"], "film"),
+            (["marltrain/leduc_poker_v1", "--env-arg", "starting_player=1"], "text"),
+            (["pettingzoo/classic/rps_v2", "--env-arg", "max_cycles=3"], "film"),
+        ],
     ],
 )
 def test_printed_commands_work(capsys, tmp_path, monkeypatch, words, way):

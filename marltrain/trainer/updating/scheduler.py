@@ -26,12 +26,7 @@ from marltrain.policies.memory.streams import Streams
 from marltrain.storage.checks import MOST_COUNTED, within
 from marltrain.storage.state import State
 from marltrain.trainer.seats.seats import Seats
-from marltrain.trainer.updating.update_schedule import (
-    Defaults,
-    batch_steps_left,
-    schedule_of,
-    updates_due,
-)
+from marltrain.trainer.updating.update_schedule import Defaults, batch_steps_left, schedule_of, updates_due
 
 Metrics = dict[str, dict[str, float]]
 """Label of an agent -> name -> value."""
@@ -270,8 +265,8 @@ class UpdateScheduler:
                 for number, batch in batches:
                     begun = learner.begin_update(batch, learn=ready, batch_size=rows)
                     late.append(partial(self._finish_update, begun, self._of_rows(), batch, number, ready, env_steps))
-            finally:  # an error leaves the metrics of the updates that were begun
-                before, self._late = self.wait(), (late, ready)  # while the GPU computes
+            finally:  # while the GPU computes, and after an error of a later update
+                before, self._late = self.wait(), (late, ready)
             return before
         for number, batch in batches:
             measured = learner.update(batch, learn=ready, batch_size=rows)
@@ -333,10 +328,7 @@ class UpdateScheduler:
         return own
 
     def _ready(self, reader: Reader) -> Array:
-        """Return the agents that an update would train now, [K] bool.
-
-        Updates under way need not be waited for: they change no priorities.
-        """
+        """Return the agents that an update would train now, [K] bool; updates under way change no priorities."""
         reader.admit()
         if reader.rollouts:
             return self.learn & (reader.size() >= self.update_schedule.least_rows)

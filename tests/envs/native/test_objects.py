@@ -41,7 +41,7 @@ def test_gymnasium_api(name):
 @pytest.mark.parametrize("name", GAMES)
 def test_our_own_suite_finds_no_problem(name):
     """Among other things: whole episodes by seed, in fresh objects and in used ones, every array compared."""
-    report = check_env(f"marltrain/{name}", strict=False, resets=rounds(8, 60))
+    report = check_env(f"marltrain/{name}", strict=False, resets=rounds(4, 60))
     assert report.ok, report
     assert report.pure and report.deterministic
 

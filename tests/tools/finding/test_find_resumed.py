@@ -13,6 +13,7 @@ from marltrain.core.errors import ConfigError
 from marltrain.tools.search import train_all
 from marltrain.trainer.training import loop
 from marltrain.trainer.training.run import Run
+from tests.tiers import LONG
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.tools.killing import Killed, kill
 from tests.toys import Identity
@@ -75,11 +76,14 @@ def test_a_finished_search_says_so_and_trains_nothing(whole, ended, monkeypatch,
     ("owner", "name", "call", "how"),
     [
         (Run, "collect", 3, "from env step 0"),  # in the first round of those together
-        (Run, "collect", 10, "from env step 21"),
         (os, "replace", 9, "from env step 21"),  # while the second checkpoint is written
-        (loop, "last_checkpoint", 1, "from env step 60"),  # at their end
-        (Run, "collect", 22, "4 of 6 trainings have ended"),  # in the first round of the first one alone
         (Run, "collect", 51, "5 of 6 trainings have ended"),  # in the second one alone
+        *LONG
+        * [
+            (Run, "collect", 10, "from env step 21"),
+            (loop, "last_checkpoint", 1, "from env step 60"),  # at their end
+            (Run, "collect", 22, "4 of 6 trainings have ended"),  # in the first round of the first one alone
+        ],
     ],
 )
 def test_a_killed_search_goes_on_and_equals_the_whole_one(owner, name, call, how, whole, tmp_path, monkeypatch, caplog):

@@ -11,6 +11,7 @@ import marltrain as mt
 from marltrain.envs import resolve
 from marltrain.tools.search.train_all import fits_population, train_all
 from marltrain.tools.search.training import Plan, Training, loss_of
+from tests.tiers import LONG
 from tests.tools.bandit import SETTINGS, TRAINER, Bandit, Regressor
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL, dqn, ppo, weights
@@ -46,8 +47,8 @@ def seac(seed, learning_rate):
         (ppo, 1, {}),
         (dqn, 1, {}),
         (ppo, 1, {"team_reward": "mean"}),
-        (ppo, 1, {"team_reward": "sum"}),
         (dqn, 1, {"team_reward": lambda rewards: rewards.max()}),
+        *LONG * [(ppo, 1, {"team_reward": "sum"})],
         (ppo, 1, {"team_reward": {"all": ["player_*"]}}),
         (dqn, 4, {"shared_memory": True}),
         (seac, 4, {}),

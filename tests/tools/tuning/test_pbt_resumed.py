@@ -17,6 +17,7 @@ from marltrain.tools.tuning import pbt
 from marltrain.trainer.saving.checkpoint import find, write
 from marltrain.trainer.training import loop
 from marltrain.trainer.training.run import Run
+from tests.tiers import LONG
 from tests.tools.killing import Killed, kill
 from tests.toys import Identity
 from tests.trainer.running import SHORT, SMALL
@@ -80,12 +81,15 @@ def test_a_population_that_is_saved_equals_one_that_is_not(whole, tmp_path, monk
     ("owner", "name", "call", "step"),
     [
         (Run, "collect", 4, 0),  # in the first round
-        (loop, "play_test", 1, 0),  # before the first test
-        (pbt, "copy_rows", 1, 0),  # in the first copy, at env step 36
         (loop, "checkpoint_if_due", 12, 0),  # between the copy and the checkpoint
         (pbt, "copy_rows", 3, 72),
-        (Run, "collect", 27, 72),  # between two rounds
         (os, "replace", 9, 36),  # while the second checkpoint is written
+        *LONG
+        * [
+            (loop, "play_test", 1, 0),  # before the first test
+            (pbt, "copy_rows", 1, 0),  # in the first copy, at env step 36
+            (Run, "collect", 27, 72),  # between two rounds
+        ],
     ],
 )
 def test_a_killed_population_goes_on_and_equals_the_whole_one(
