@@ -30,6 +30,7 @@ def measured(device: str, envs: int, parts: int, seconds: float) -> tuple[float,
     from marltrain.policies.backends.torch.places import cpu_as_gpu
     from marltrain.policies.backends.torch.recorded_capture import RecordedCapture
 
+    # The trainer has no setting for the parts: they change no result.
     training_run.make_collector = partial(make_collector, parts=parts)  # type: ignore[attr-defined]
     marks: list[tuple[float, int]] = []
     updating: list[float] = []

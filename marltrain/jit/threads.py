@@ -27,7 +27,8 @@ SHARED = np.dtype([(name, np.int64) for name in (*_WORDS, *_GIVEN)])
 round: number of calls.  open: 1 while a thread may take part in the call.  active: threads that take part, or are about
 to.  sleepers: threads that sleep.  ended: whether they end.
 program: address of a function of (argument, number of the thread).  threads: how many take part.
-mutex, condition: memory of the operating system's.  lock, unlock, wait, wake: its functions.  give_way: see there.
+mutex, condition: memory that the operating system's functions use.  lock, unlock, wait, wake: its functions.
+give_way: address of a function that lets other threads run.
 """
 _ROUND, _OPEN, _ACTIVE, _SLEEPERS, _ENDED = (8 * i for i in range(len(_WORDS)))
 WATCHES = 200
@@ -195,7 +196,10 @@ def dismiss(address: int) -> int:
 
 @compiled
 def wait_until(address: int, least: int, give_way: int) -> None:
-    """Wait until the int64 at an address is at least `least`.  give_way: see there; 0: other threads need not run."""
+    """Wait until the int64 at an address is at least `least`.
+
+    give_way: address of the function of that name; 0: the thread does not give way.
+    """
     looks = 0
     while value_at(address) < least:
         looks += 1
